@@ -22,13 +22,12 @@ from icl_mech.measurements.heads.head_scores import HeadScores, HeadScoresResult
 from icl_mech.measurements.same_model import check_own_weights
 from icl_mech.metrics import Interval, mean_interval
 from icl_mech.results import Result
-from icl_mech.results.wording import counted, listed, said
-from icl_mech.results.words import Words as Sentences
 from icl_mech.studies.bench import Bench
-from icl_mech.studies.claim import DIFFERENCE, Claim, Effect, Run, Words
+from icl_mech.studies.claim import DIFFERENCE, Claim, Effect, Run
 from icl_mech.studies.competence import DOES
 from icl_mech.studies.hand_over import HAND_OVER
 from icl_mech.studies.judge import Verdict
+from icl_mech.studies.sentences import Facts, headline, sentences
 from icl_mech.studies.shares import Parts, ratio
 from icl_mech.studies.study import FEW, SEEDS, Mean, Study
 
@@ -209,9 +208,10 @@ def _set_claim(expected: Expected) -> Claim:
             "change", measure="difference", side=expected.side, set=expected.name
         )
 
-    def words(run: Run) -> Words | None:
+    def facts(run: Run) -> Facts | None:
         result: CompareHeadsResult = run[CompareHeadsResult]
-        return _of_set(expected, result) if expected.name in result.sets else None
+        known = {"result": result, "set": expected.name, "side": expected.side}
+        return known if expected.name in result.sets else None
 
     names = {
         f"without {expected.name} heads, logits": False,
@@ -229,7 +229,7 @@ def _set_claim(expected: Expected) -> Claim:
         f"compare_heads-{expected.name.replace(' ', '_')}",
         needs=NEEDS[expected.name],
         share=_carried(expected),
-        words=words,
+        words=sentences("causal", "heads", facts),
     )
 
 
@@ -264,23 +264,6 @@ def _carried(expected: Expected) -> Effect:
     return ratio(f"share of {what} that the {expected.name} heads carry, logits", parts)
 
 
-def _of_set(expected: Expected, result: CompareHeadsResult) -> Words:
-    if expected.name not in result.ablated:
-        return Words("Every one of these heads is in another set too, so none was removed alone.")
-    change = result.interval("change", measure="difference", side=expected.side, set=expected.name)
-    beyond = result.beside_random(expected.name, expected.side)
-    more = said(beyond, sign=True) if beyond else "not known, from one draw"
-    n, place = len(result.plain), result.sets.index(expected.name)
-    alone, all_heads = len(result.alone[place]), len(result.heads[place])
-    return Words(
-        f"Without the {alone} of {counted(all_heads, 'head')} that no other set has, the logit of the right "
-        f"above the taught false label changes by {said(change, sign=True)} with {expected.side} "
-        f"demonstrations; beyond random heads {more} (n = {counted(n, 'pair')}).",
-        f"Right minus taught logit changes by {said(change, sign=True)}, beyond random heads by "
-        f"{more} (n = {counted(n, 'pair')}).",
-    )
-
-
 def _harm(run: Run) -> Interval:
     """How much false demonstrations lower the logit of the right above the taught label."""
     result: CompareHeadsResult = run[CompareHeadsResult]
@@ -292,18 +275,9 @@ def _harm(run: Run) -> Interval:
 STEERING = "Function vector: added to a bare query it raises the right answer"
 
 
-def _steered(run: Run) -> Words | None:
+def _steered(run: Run) -> Facts | None:
     result: SteerResult = run[SteerResult]
-    if result.kind != "add":
-        return None
-    layer, n, effect = result.third, len(result.plain_correct), result.gain
-    change = (
-        said(effect, sign=True) if effect else "nothing that can be told from a push to one class"
-    )
-    return Words(
-        f"Added after block {layer}, a third of the way, it changes the logit of the right answer above the "
-        f"others by {change}{', classes alike' * (result.answers is not None)} (n = {counted(n, 'prompt')})."
-    )
+    return {"result": result} if result.kind == "add" else None
 
 
 def _vector_gain(run: Run) -> Interval | None:
@@ -325,7 +299,9 @@ VECTOR_GAIN = Effect(
     "{} logits, so this cannot be judged.",
     unknown="Their function vector was not tested in bare queries, so this cannot be judged.",
 )
-VECTOR = Claim(STEERING, [VECTOR_GAIN], "steer", words=_steered)
+VECTOR = Claim(
+    STEERING, [VECTOR_GAIN], "steer", words=sentences("causal", "function_vector", _steered)
+)
 
 # --- the sets of heads ---
 
@@ -349,25 +325,9 @@ SET_CLAIMS = tuple(map(_set_claim, EXPECTED))
 
 OVERRIDE = "Override: answers follow false demonstrations rather than the truth"
 
-ALIGNED = Sentences("alignment")
 
-
-def _alignment(run: Run) -> Words:
-    result: AlignmentResult = run[AlignmentResult]
-    n, lead, beyond = len(result.answers), result.taught_above_truth, result.above_undemonstrated
-    others = result.taught_above_others
-    more = (
-        ""
-        if others is None
-        else f", minus the mean of the other wrong labels {said(others, sign=True)}"
-    )
-    return Words(
-        f"Label taught minus true label {said(lead, sign=True)}, above {ALIGNED.say('undemonstrated', result=result)} {said(beyond, sign=True)}"
-        f"{more}; against the zero-shot answer "
-        f"{said(result.interval('override'))} of the prompts follow the demonstrations (n = {counted(n, 'pair')})."
-        + " With two labels a wrong answer is the taught one whatever led to it."
-        * (others is None)
-    )
+def _alignment(run: Run) -> Facts:
+    return {"result": run[AlignmentResult]}
 
 
 FOLLOWED = Claim(
@@ -385,7 +345,7 @@ FOLLOWED = Claim(
     ],
     "alignment",
     one=True,
-    words=_alignment,
+    words=sentences("causal", "override", _alignment),
 )
 
 # --- label priors ---
@@ -393,13 +353,8 @@ FOLLOWED = Claim(
 CALIBRATED = "Calibration: without the label prior answers are better"
 
 
-def _calibration(run: Run) -> Words:
-    result: CalibrationResult = run[CalibrationResult]
-    n, gain = len(result.answers), result.interval("gain", method="contextual")
-    return Words(
-        f"Contextual calibration changes accuracy by {said(gain, sign=True)}, from "
-        f"{said(result.interval('accuracy', method='plain'))} (n = {counted(n, 'prompt')})."
-    )
+def _calibration(run: Run) -> Facts:
+    return {"result": run[CalibrationResult]}
 
 
 def _calibration_gain(method: str) -> Effect:
@@ -411,33 +366,24 @@ def _calibration_gain(method: str) -> Effect:
     )
 
 
-PRIOR = Claim(CALIBRATED, [_calibration_gain("contextual")], "calibration", words=_calibration)
+PRIOR = Claim(
+    CALIBRATED,
+    [_calibration_gain("contextual")],
+    "calibration",
+    words=sentences("causal", "calibration", _calibration),
+)
 
 # --- the study ---
 
 
-def _headline(
-    results: Mapping[str, Result], verdicts: Sequence[Verdict], model: str, task: str
-) -> tuple[str, str]:
-    """The question of the study, and its answer in one sentence."""
-    question = f"Which heads of {model} drive its answers on the task {task}?"
-    own = next(result for result in results.values() if isinstance(result, CompareHeadsResult))
-    sets = {one.claim: one.name for one in _known(own)}
-    found = {sets[one.claim]: one for one in verdicts if one.claim in sets}
-    acting = [name for name, verdict in found.items() if verdict.status == "supported"]
-    known = [name for name, verdict in found.items() if verdict.status != "cannot be judged"]
-    n = counted(len(own.plain), "pair")
-    if not known:
-        return question, f"No set of heads can be judged ({n})."
-    if not acting:
-        return question, (
-            f"Of {counted(len(known), 'set')} of heads that can be judged, none is shown to have its claimed effect "
-            f"when it alone is removed, beyond random heads of the same layers ({n})."
-        )
-    return question, (
-        f"Removed alone, the {listed(acting)} heads change the answer as claimed, beyond random heads of "
-        f"the same layers ({n})."
-    )
+def _answers(results: Mapping[str, Result], verdicts: Sequence[Verdict]) -> Facts:
+    """Sets of heads that can be judged, and those that do what is claimed."""
+    result = next(each for each in results.values() if isinstance(each, CompareHeadsResult))
+    names = {expected.claim: expected.name for expected in _known(result)}
+    judged = {names[each.claim]: each.status for each in verdicts if each.claim in names}
+    known = [name for name, status in judged.items() if status != "cannot be judged"]
+    acting = [name for name, status in judged.items() if status == "supported"]
+    return {"pairs": len(result.plain), "known": known, "acting": acting}
 
 
 def _known(result: CompareHeadsResult) -> list[Expected]:
@@ -476,7 +422,7 @@ MEANS = (
 CAUSAL = Study(
     "causal",
     claims=(*SET_CLAIMS, VECTOR, FOLLOWED, PRIOR, HAND_OVER),
-    headline=_headline,
+    headline=headline("causal", _answers),
     steps=_steps,
     takes="pair",
     kicker="Causal study · after Todd et al. 2024, Olsson et al. 2022, Halawi et al. 2023 and Yin and "

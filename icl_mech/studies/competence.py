@@ -21,9 +21,9 @@ from icl_mech.measurements.alignment.alignment import AlignmentResult
 from icl_mech.measurements.predictions import Predictions
 from icl_mech.measurements.right_answers import RightAnswers
 from icl_mech.metrics import Interval, wilson_interval
-from icl_mech.results import Result, words
+from icl_mech.results import Result
 from icl_mech.results.prompts import answer_kind
-from icl_mech.results.wording import counted, said, told
+from icl_mech.results.words import Words as File
 from icl_mech.studies.claim import DIFFERENCE, Claim, Effect, Run, Words
 from icl_mech.studies.judge import Verdict, verdict
 from icl_mech.studies.shares import Parts, ratio
@@ -44,14 +44,22 @@ class Competence(NamedTuple):
         right: Share of right answers.
         constant: That of a constant answer, or of chance.
         prompts: Their number.
-        text: Both, in a sentence.
+        block: Of the sentence that says so.
+        answers: Of each class, where answers are classes.
     """
 
     result: str
     right: Interval
     constant: float
     prompts: int
-    text: str
+    block: str
+    answers: RightAnswers | None = None
+
+    @property
+    def text(self) -> str:
+        """Both, in a sentence."""
+        about = {"right": self.right, "constant": self.constant, "n": self.prompts}
+        return File("competence").say(self.block, answers=self.answers, **about)
 
 
 def competence(run: Run) -> Verdict | None:
@@ -87,12 +95,9 @@ def _competence(results: Mapping[str, Result]) -> Competence | None:
 
 
 def _of_pairs(name: str, result: LayerAccuracyResult) -> Competence:
-    n, chance = len(result.answers), 1 / result.true_probs.shape[-1]
-    right = result.interval("calibrated", side="true", layer=result.scores.shape[-1] - 1)
-    kinds = ("Calibrated accuracy", "a constant answer gets"), ("Accuracy", "chance is")
-    kind, level = kinds[bool(result.own_choices)]
-    text = f"{kind} with true demonstrations is {said(right)}; {level} {told(chance)} (n = {counted(n, 'pair')})."
-    return Competence(name, right, chance, n, text)
+    right = result.interval("calibrated", side="true", layer=result.last)
+    block = "pairs_choices" if result.own_choices else "pairs"
+    return Competence(name, right, result.chance, result.pairs, block)
 
 
 def _of_answers(name: str, result: Predictions | AlignmentResult) -> Competence | None:
@@ -101,12 +106,9 @@ def _of_answers(name: str, result: Predictions | AlignmentResult) -> Competence 
     answers, n = RightAnswers(predicted, result.answers, result.labels), len(predicted)
     kind, right = answer_kind(result), answers.accuracy
     if kind == "classes" and result.labels:
-        text = words.Words("competence").say("beside_constant", right=answers)
-        return Competence(name, right, float(answers.base_rates.max()), n, text)
+        return Competence(name, right, float(answers.base_rates.max()), n, "classes", answers)
     if kind == "choices":
-        chance = 1 / len(result.labels)
-        text = f"{said(right)} of the answers are right, chance is {told(chance)} (n = {n})."
-        return Competence(name, right, chance, n, text)
+        return Competence(name, right, 1 / len(result.labels), n, "choices")
     return None
 
 
@@ -116,11 +118,10 @@ def _of_gain(name: str, result: GainResult) -> Competence | None:
     if kind not in ("classes", "choices"):
         return None
     right = wilson_interval(result.right[:, 0] > 0.5)
+    if kind == "choices":
+        return Competence(name, right, 1 / len(result.labels), n, "choices")
     counts = result.answers.bincount(minlength=len(result.labels))
-    constant = float(counts.max()) / n if kind == "classes" else 1 / len(result.labels)
-    what = "a constant answer gets" if kind == "classes" else "chance is"
-    text = f"{said(right)} of the answers are right, {what} {told(constant)} (n = {n})."
-    return Competence(name, right, constant, n, text)
+    return Competence(name, right, float(counts.max()) / n, n, "constant")
 
 
 def _above(run: Run) -> Interval | None:

@@ -16,8 +16,8 @@ from typing import Any
 
 from icl_mech.measurements.causal.transplant import MOST, TransplantResult
 from icl_mech.metrics import Interval
-from icl_mech.results.wording import counted, said
-from icl_mech.studies.claim import DIFFERENCE, Claim, Effect, Run, Words
+from icl_mech.studies.claim import DIFFERENCE, Claim, Effect, Run
+from icl_mech.studies.sentences import Facts, sentences
 
 TEXT = "Hand-over: the answer is moved with the label words early and with the target late"
 
@@ -34,18 +34,13 @@ LATE: dict[str, Found] = {
 }
 
 
-def _words(run: Run) -> Words | None:
+def _moved(run: Run) -> Facts | None:
     result: TransplantResult = run[TransplantResult]
     if not {"anchors", "target"} <= set(result.at):
         return None
-    n = result.differing
-    known = {words: effect(result) for words, effect in (EARLY | LATE).items()}
-    shares = "; ".join(f"{words} {said(own, sign=True)}" for words, own in known.items() if own)
-    return Words(
-        f"Of the answers that differ, the share that becomes the other run's, entering block {result.early} (early) "
-        f"and {result.late} (late) of {result.n_layers}: {shares} (n = {n} of {counted(result.count, 'pair')}; "
-        f"more than {MOST:g} is asked for)."
-    )
+    effects = {name: effect(result) for name, effect in (EARLY | LATE).items()}
+    shares = {name: share for name, share in effects.items() if share}
+    return {"result": result, "shares": shares, "most": MOST}
 
 
 def _differing(run: Run) -> int:
@@ -71,5 +66,5 @@ HAND_OVER = Claim(
         for own in effects.items()
     ],
     "transplant",
-    words=_words,
+    words=sentences("causal", "hand_over", _moved),
 )

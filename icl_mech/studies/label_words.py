@@ -13,7 +13,6 @@ from icl_mech.measurements.accuracy.gain import Gain, GainResult
 from icl_mech.measurements.compression import compare_compression as compression
 from icl_mech.measurements.confusion.confusion import Confusion, ConfusionResult
 from icl_mech.measurements.extraction.extraction import Extraction, ExtractionResult
-from icl_mech.measurements.isolation.agreement import LOYALTIES
 from icl_mech.measurements.isolation.edge_cuts import EdgeCuts, EdgeCutsResult
 from icl_mech.measurements.isolation.isolation import Isolation, IsolationResult
 from icl_mech.measurements.isolation.isolation_map import IsolationMap, IsolationMapResult
@@ -26,19 +25,18 @@ from icl_mech.measurements.saliency.saliency_maps import SaliencyMapsResult
 from icl_mech.metrics import Interval
 from icl_mech.prompts import PromptBatch
 from icl_mech.results import Result
-from icl_mech.results.wording import counted, listed, said, told
-from icl_mech.results.words import Words as Sentences
 from icl_mech.studies import label_words_used as used
 from icl_mech.studies.bench import Bench
-from icl_mech.studies.claim import DIFFERENCE, Claim, Effect, Run, Words
+from icl_mech.studies.claim import DIFFERENCE, Claim, Effect, Run
 from icl_mech.studies.competence import DOES
 from icl_mech.studies.flow import FLOW, GIVEN, measurements
 from icl_mech.studies.judge import Verdict
 from icl_mech.studies.nulls import PROMPTS, Wanted, add_untrained
 from icl_mech.studies.published import PublishedNumbers, label_words_numbers
+from icl_mech.studies.sentences import Facts, headline, sentences
 from icl_mech.studies.shares import by_windows, carried, lost
 from icl_mech.studies.study import FEW, SEEDS, Mean, Study
-from icl_mech.studies.untrained import UntrainedFlow, beside, beyond_untrained
+from icl_mech.studies.untrained import UntrainedFlow, beyond_untrained
 
 # --- what is measured ---
 
@@ -89,23 +87,6 @@ def _result(results: Mapping[str, Result], kind: type[Kind]) -> Kind | None:
     return next((own for own in results.values() if isinstance(own, kind)), None)
 
 
-def _flow(result: FlowScores, nulls: UntrainedFlow | None, third: str) -> str:
-    n = counted(len(result.per_prompt), "prompt")
-    score, runs = ("wp", "into") if third == "first" else ("pq", "from")
-    above = result.above_null(score, third)
-    share = said(result.share(score, third))
-    text = (
-        f"Saliency per edge in the {third} third of the layers: {share} of it runs {runs} label "
-        f"words{' to the target' if third == 'last' else ''} (n = {n})"
-    )
-    if above is None:
-        return f"{text}; no random tokens could be put in their place."
-    return (
-        f"{text}, {said(above[1], sign=True)} more than with random tokens in their place; "
-        f"{beside(nulls, third)}."
-    )
-
-
 def _beyond_untrained(score: str, third: str) -> Effect:
     """Flow above random tokens, beyond what one more untrained network would show; None without these."""
 
@@ -123,66 +104,12 @@ INTO, FROM = _beyond_untrained("wp", "first"), _beyond_untrained("pq", "last")
 EARLY = "Shallow aggregation: label words collect the demonstrations in early layers"
 
 
-def _early(run: Run) -> Words | None:
+def _early(run: Run) -> Facts | None:
     isolated, flow = _result(run.results, IsolationResult), _result(run.results, FlowScores)
     if isolated is None and flow is None:
         return None
-    parts = [] if isolated is None else [_isolated(isolated)]
-    if flow is not None:
-        parts.append(_flow(flow, _result(run.results, UntrainedFlow), "first"))
-    return Words(" ".join(parts), _brief_early(isolated))
-
-
-def _brief_early(result: IsolationResult | None) -> str:
-    windows = result.compared if result else None
-    if result is None or windows is None or "random tokens" not in windows.others:
-        return ""
-    lost = said(result.difference(windows.early, windows.others["random tokens"]), sign=True)
-    return f"Answers kept with label words cut off in the first {counted(windows.early[1], 'layer')}, minus with random tokens cut off: {lost} (n = {len(result.predicted)})."
-
-
-METHOD = Sentences("isolation")
-
-
-def _isolated(result: IsolationResult) -> str:
-    n = counted(len(result.predicted), "prompt")
-    windows = result.compared
-    if windows is None:
-        return f"Isolation of label words in the first layers was not compared with anything (n = {n})."
-    against = {"random tokens": "random tokens cut off there", "last layers": "the last layers"}
-    parts = listed(
-        f"{told(result.loyalty(key).value)} with {against[name]} "
-        f"(difference {said(result.difference(windows.early, key), sign=True)})"
-        for name, key in windows.others.items()
-    )
-    text = (
-        f"With label words cut off in the first {counted(windows.early[1], 'layer')}, "
-        f"{said(result.loyalty(windows.early))} of the answers stay, against {parts} (n = {n})."
-    )
-    labels, words = (result.status_of(own) for own in LOYALTIES)
-    if labels != words:
-        text += f" By the likely next words alone: {words}."
-    became = METHOD.say("became", result=result)
-    return f"{text} {became}" if became else text
-
-
-def _early_words(results: Mapping[str, Result], verdict: Verdict) -> str:
-    why = verdict.remark
-    fact, isolated = "", _result(results, IsolationResult)
-    windows = isolated.compared if isolated else None
-    if isolated and windows:
-        kept = told(isolated.loyalty(windows.early).value)
-        fact = f" (cut off in the first {counted(windows.early[1], 'layer')}, {kept} of the answers stay)"
-    return {
-        "supported": f"In the early layers, yes: label words must collect the demonstrations there{fact}.",
-        "present, not used": "In the early layers, hardly: label words collect the demonstrations there, but little of "
-        f"the answer depends on it{fact}.",
-        "mixed": f"Whether label words collect the demonstrations early is mixed: {why}{fact}.",
-        "not shown": f"It is not shown that label words collect the demonstrations early{fact}.",
-        "opposite": f"In the early layers, no: label words are not where demonstrations are collected{fact}.",
-        "cannot be judged": "Whether label words collect the demonstrations early cannot be judged: "
-        f"{why}{fact}.",
-    }[verdict.status]
+    untrained = _result(run.results, UntrainedFlow)
+    return {"isolated": isolated, "flow": flow, "untrained": untrained, "third": "first"}
 
 
 def _isolation_lost(name: str, against: str) -> Effect:
@@ -209,7 +136,7 @@ AGGREGATION = Claim(
     share=carried(
         "share of what demonstrations add that label words must collect early", "collect", "early"
     ),
-    words=_early,
+    words=sentences("label_words", "shallow_aggregation", _early),
 )
 
 # --- the target, in any layer: what the answer loses without its edges to label words ---
@@ -217,14 +144,12 @@ AGGREGATION = Claim(
 READ = "Reading: the target reads the answer from label words"
 
 
-def _reading(run: Run) -> Words | None:
+def _reading(run: Run) -> Facts | None:
     cuts = _cuts(run)
     if cuts is None or "all" not in cuts.windows:
         return None
-    text = _cut_off(cuts, "all")
-    shares = by_windows(run, "anchors") if _result(run.results, GainResult) else ""
-    more = f" Of what demonstrations add, the target loses {shares}." if shares else ""
-    return Words(text + more, text)
+    shares = by_windows(run, "anchors") if _result(run.results, GainResult) else {}
+    return {"cuts": cuts, "window": "all", "shares": shares}
 
 
 READING = Claim(
@@ -235,7 +160,7 @@ READING = Claim(
     share=carried(
         "share of what demonstrations add that the target reads from label words", "anchors", "all"
     ),
-    words=_reading,
+    words=sentences("label_words", "reading", _reading),
 )
 
 # --- late layers: flow beyond untrained networks, and attention ---
@@ -243,20 +168,13 @@ READING = Claim(
 LATE = "Deep extraction: the answer is read from the label words in late layers"
 
 
-def _late(run: Run) -> Words | None:
+def _late(run: Run) -> Facts | None:
     flow, extraction = _result(run.results, FlowScores), _result(run.results, ExtractionResult)
-    if flow is None and extraction is None and _cuts(run) is None:
+    cuts, untrained = _cuts(run), _result(run.results, UntrainedFlow)
+    if flow is None and extraction is None and cuts is None:
         return None
-    parts, brief = [], ""
-    if flow is not None:
-        parts.append(_flow(flow, _result(run.results, UntrainedFlow), "last"))
-    if extraction is not None:
-        parts.append(_attended(extraction))
-    cuts = _cuts(run)
-    if cuts is not None and "late" in cuts.windows:
-        brief = _cut_off(cuts, "late")
-        parts.append(brief)
-    return Words(" ".join(parts), brief)
+    read = {"flow": flow, "untrained": untrained, "third": "last", "extraction": extraction}
+    return {**read, "cuts": cuts, "window": "late"}
 
 
 def _cuts(run: Run) -> EdgeCutsResult | None:
@@ -264,51 +182,6 @@ def _cuts(run: Run) -> EdgeCutsResult | None:
     cuts = _result(run.results, EdgeCutsResult)
     known = cuts is not None and cuts.log_prob is not None and "anchors" in cuts.edges
     return cuts if known else None
-
-
-def _cut_off(cuts: EdgeCutsResult, window: str) -> str:
-    """What the right answer loses in a window of layers, and beyond random edges."""
-    losses = (cuts.lost("anchors", window), cuts.lost_beside("anchors", window))
-    plain, beyond = (said(own) if own else "not known" for own in losses)
-    lost = cuts.right_answers("anchors", window)
-    right = f", accuracy changes by {said(lost, sign=True)}" if lost else ""
-    return (
-        f"Cut off from label words in {window} layers, the target loses {plain} nats of the right answer, {beyond} beyond "
-        f"as many random edges{right} (n = {counted(len(cuts.kept), 'prompt')})."
-    )
-
-
-def _attended(result: ExtractionResult) -> str:
-    n = counted(len(result.truth_classes), "prompt")
-    if not result.defined:
-        return f"Attention cannot tell: {'; '.join(result.notes) or 'one class only'} (n = {n})."
-    text = (
-        f"Attention to label words tells the {result.truth} class in the last third with AUC "
-        f"{said(result.last_third)}, chance 0.5; change since the first third "
-        f"{said(result.rise, sign=True)} (n = {n})."
-    )
-    if result.left_out:
-        last, change, prompts = result.judged_on
-        text += (
-            f" Without {listed(result.left_out)}, of too few prompts to be resampled: {said(last)}, change "
-            f"{said(change, sign=True)} (n = {prompts})."
-        )
-    elif result.status == "cannot be judged" and result.rare:
-        text += f" Too few prompts of {listed(result.rare)} to judge that."
-    return text
-
-
-def _late_words(verdict: Verdict) -> str:
-    why = verdict.remark
-    return {
-        "supported": "Late layers then read the answer from them: cut off from them there, the target loses it.",
-        "present, not used": "Late layers look at them, but little of the answer depends on it.",
-        "mixed": f"Whether late layers read the answer from them is mixed: {why}.",
-        "not shown": "It is not shown that late layers read the answer from them.",
-        "opposite": "Late layers do not read the answer from them.",
-        "cannot be judged": "Whether late layers read the answer from them cannot be judged: "
-        f"{why}.",
-    }[verdict.status]
 
 
 def _read(run: Run) -> tuple[Interval | None, Interval | None, int]:
@@ -337,22 +210,17 @@ EXTRACTION = Claim(
         "anchors",
         "late",
     ),
-    words=_late,
+    words=sentences("label_words", "deep_extraction", _late),
 )
 
 # --- the study ---
 
 
-def _headline(
-    results: Mapping[str, Result], verdicts: Sequence[Verdict], model: str, task: str
-) -> tuple[str, str]:
-    """The question of the study, and its answer in at most two sentences, doubt included."""
-    question = f"Do label words anchor {model} on {task}?"
-    by_claim = {own.claim: own for own in verdicts}
-    sentences = [_early_words(results, by_claim[EARLY])] if EARLY in by_claim else []
-    if LATE in by_claim:
-        sentences.append(_late_words(by_claim[LATE]))
-    return question, " ".join(sentences) or "The results at hand do not bear on this question."
+def _answers(results: Mapping[str, Result], verdicts: Sequence[Verdict]) -> Facts:
+    """Verdicts on both claims of §2, and what isolation tells of the first."""
+    known = {own.claim: own for own in verdicts}
+    isolated = _result(results, IsolationResult)
+    return {"early": known.get(EARLY), "late": known.get(LATE), "isolated": isolated}
 
 
 def _above_random(name: str, score: str, third: str) -> Effect:
@@ -407,7 +275,7 @@ MEANS = (
 LABEL_WORDS = Study(
     "label_words",
     claims=(AGGREGATION, READING, EXTRACTION, used.SUFFICE, used.CONFUSED, used.REWEIGHTED),
-    headline=_headline,
+    headline=headline("label_words", _answers),
     steps=_steps,
     kicker="Label-words study · Wang et al. 2023, Label Words are Anchors (EMNLP)",
     source="Label Words are Anchors",

@@ -1,14 +1,13 @@
 """What label words are good for, if they are anchors: compression, re-weighting, confusion (ibid., §3)."""
 
 from icl_mech.measurements.compression.compare_compression import ANCHORS, CompareCompressionResult
-from icl_mech.measurements.compression.kept import name_of
 from icl_mech.measurements.confusion.confusion import ConfusionResult
 from icl_mech.measurements.isolation.agreement import LOYALTIES, Loyalty
 from icl_mech.measurements.reweighting.evaluate_reweighting import ReweightingResult
 from icl_mech.metrics import Interval
-from icl_mech.results.wording import counted, listed, said, told
-from icl_mech.studies.claim import DIFFERENCE, Claim, Effect, Run, Words
+from icl_mech.studies.claim import DIFFERENCE, Claim, Effect, Run
 from icl_mech.studies.competence import DOES
+from icl_mech.studies.sentences import Facts, sentences
 from icl_mech.studies.study import FEW, Mean
 
 # --- their states stand for the demonstrations ---
@@ -16,24 +15,8 @@ from icl_mech.studies.study import FEW, Mean
 ANCHORING = "Anchors suffice: label words' states can replace the demonstrations"
 
 
-def _anchors(run: Run) -> Words:
-    result: CompareCompressionResult = run[CompareCompressionResult]
-    n = counted(len(result.full_predicted), "prompt")
-    if ANCHORS not in result.methods or not result.controls:
-        return Words(f"Anchor states were not compared with other stand-ins (n = {n}).")
-    parts = [
-        f"{said(result.difference(ANCHORS, other), sign=True)} answers and "
-        f"{said(result.difference(ANCHORS, other, 'word_loyalty'), sign=True)} of the likely next words "
-        f"more than {name_of(other)}"
-        for other in result.controls
-    ]
-    text = f"They keep {said(result.label_loyalty(ANCHORS))} of the answers: {listed(parts)} (n = {n})."
-    if result.no_better_than_constant:
-        text += f" But {result.sentences.say('constant', result=result)} keeps {told(result.constant_loyalty)}."
-    beyond = result.difference(ANCHORS, result.controls[-1])
-    brief = f"They keep {said(result.label_loyalty(ANCHORS))} of the answers, {said(beyond, sign=True)} more than "
-    brief += f"{name_of(result.controls[-1])} (n = {len(result.full_predicted)})."
-    return Words(text, brief)
+def _stand_ins(run: Run) -> Facts:
+    return {"result": run[CompareCompressionResult], "anchors": ANCHORS}
 
 
 def _above(other: str, loyalty: Loyalty) -> Effect:
@@ -56,7 +39,7 @@ SUFFICE = Claim(
     "compare_compression",
     needs=DOES,
     one=True,
-    words=_anchors,
+    words=sentences("label_words", "anchors_suffice", _stand_ins),
 )
 
 # --- their weights can be learned ---
@@ -64,20 +47,8 @@ SUFFICE = Claim(
 FACTORS = "Re-weighting: other weights of attention to label words give better answers"
 
 
-def _factors(run: Run) -> Words:
-    result: ReweightingResult = run[ReweightingResult]
-    if not result.compared:
-        return Words("Plain and re-weighted were not both run.")
-    gain: Interval = result.difference()
-    text = (
-        f"Accuracy changes by {said(gain, sign=True)}, from {said(result.accuracy('plain'))} to "
-        f"{said(result.accuracy('reweighted'))} ({result.sentences.say('halves', result=result)})"
-    )
-    if result.seen_in_training:
-        text += f"; {result.seen_in_training} of these were also learned from"
-    elif result.status == "not shown":
-        text += "; the interval includes or touches 0"
-    return Words(f"{text}.")
+def _factors(run: Run) -> Facts:
+    return {"result": run[ReweightingResult]}
 
 
 def _reweighted(run: Run) -> Interval | None:
@@ -92,21 +63,17 @@ def _tested(run: Run) -> int:
 
 
 GAIN = Effect("re-weighting gain", _reweighted, ends=DIFFERENCE, prompts=_tested)
-REWEIGHTED = Claim(FACTORS, (GAIN,), "reweighting", words=_factors)
+REWEIGHTED = Claim(
+    FACTORS, (GAIN,), "reweighting", words=sentences("label_words", "re_weighting", _factors)
+)
 
 # --- where they lie close together ---
 
 NEARNESS = "Confusion: classes whose label words lie close together are confused"
 
 
-def _confusion(run: Run) -> Words:
-    result: ConfusionResult = run[ConfusionResult]
-    _, _, text = result.sentences.say("matrices_answer", result=result).partition(
-        ". " if result.status != "cannot be judged" else ": "
-    )
-    text = f"{text[:1].upper()}{text[1:]}"
-    brief = f"{text.partition(' (')[0]}." if result.status == "cannot be judged" else ""
-    return Words(text, brief)
+def _confusion(run: Run) -> Facts:
+    return {"result": run[ConfusionResult]}
 
 
 def _nearness(run: Run) -> Interval:
@@ -119,7 +86,7 @@ CONFUSED = Claim(
     NEARNESS,
     [Effect("distances and confusion", _nearness, ends=DIFFERENCE)],
     "confusion",
-    words=_confusion,
+    words=sentences("label_words", "confusion", _confusion),
 )
 
 QUANTITIES = (

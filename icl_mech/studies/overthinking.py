@@ -5,6 +5,7 @@ that earlier layers answer better. Which heads do it: `overthinking_heads`.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from icl_mech.errors import IclMechError
 from icl_mech.interventions import Intervention
@@ -12,7 +13,6 @@ from icl_mech.measurements.accuracy.context_accuracy import ContextAccuracy, Con
 from icl_mech.measurements.accuracy.early_exit import EarlyExit, EarlyExitResult
 from icl_mech.measurements.accuracy.gain import Gain, GainResult
 from icl_mech.measurements.accuracy.layer_accuracy import LayerAccuracy, LayerAccuracyResult
-from icl_mech.measurements.accuracy.scores import without_thresholds
 from icl_mech.measurements.base import Pair
 from icl_mech.measurements.demonstrations import SIDES
 from icl_mech.measurements.heads.ablation import Ablation, AblationResult
@@ -31,15 +31,14 @@ from icl_mech.metrics import Interval, mean_interval
 from icl_mech.metrics.layers import HALF
 from icl_mech.prompts import PromptBatch
 from icl_mech.results import Result
-from icl_mech.results.judging import judged
-from icl_mech.results.wording import counted, said, share_of
 from icl_mech.studies import overthinking_heads as heads
 from icl_mech.studies.bench import Bench
-from icl_mech.studies.claim import DIFFERENCE, Claim, Effect, Run, Words
+from icl_mech.studies.claim import DIFFERENCE, Claim, Effect, Run
 from icl_mech.studies.competence import ABOVE_CONSTANT
 from icl_mech.studies.judge import Verdict
 from icl_mech.studies.nulls import PROMPTS, add_untrained
 from icl_mech.studies.published import PublishedNumbers, overthinking_numbers
+from icl_mech.studies.sentences import Facts, headline, sentences
 from icl_mech.studies.study import FEW, SEEDS, Mean, Study
 from icl_mech.tasks import Task
 
@@ -153,19 +152,13 @@ def _late(
 HARM = "Harm: false demonstrations lower accuracy"
 
 
-def _harm(run: Run) -> Words:
-    result: LayerAccuracyResult = run[LayerAccuracyResult]
-    n, last = len(result.answers), result.scores.shape[-1] - 1
-    true, false = (result.interval(side=side, layer=last) for side in SIDES)
-    gap = result.final_gap
-    unclear = judged(gap, prompts=n) == "not shown"
-    return Words(
-        f"{without_thresholds('Calibrated accuracy', result.own_choices)} is {said(true)} with true and {said(false)} with false demonstrations; gap "
-        f"{said(gap)} (n = {counted(n, 'pair')}){'; it includes 0' * unclear}."
-    )
+def _harm(run: Run) -> Facts:
+    return {"result": run[LayerAccuracyResult]}
 
 
-HARMFUL = Claim(HARM, (heads.FINAL_GAP,), "layer_accuracy", words=_harm)
+HARMFUL = Claim(
+    HARM, (heads.FINAL_GAP,), "layer_accuracy", words=sentences("overthinking", "harm", _harm)
+)
 
 # --- from a layer on ---
 
@@ -181,25 +174,13 @@ def _growth(run: Run) -> Interval | None:
     return mean_interval(gaps[:, -1] - gaps[:, (gaps.shape[1] - 1) // 4], "contrast")
 
 
-def _critical(run: Run) -> Words:
+def _critical(run: Run) -> Facts:
     """Where the critical layer is, and the gap after the first quarter of the layers and at the end."""
     result: LayerAccuracyResult = run[LayerAccuracyResult]
-    n, layers = len(result.answers), result.scores.shape[-1] - 1
-    quarter, critical, growth = layers // 4, result.critical, _growth(run)
-    if critical is None or growth is None:
-        return Words(
-            f"No critical layer can be given while the final gap, {said(result.final_gap)}, includes 0 "
-            f"(n = {counted(n, 'pair')})."
-        )
-    early = mean_interval(
-        (result.pair_scores[:, 0] - result.pair_scores[:, 1])[:, quarter], "change"
-    )
-    where = f"{critical.value:.0f} [{critical.low:.0f}, {critical.high:.0f}]"
-    return Words(
-        f"From layer {where} of {layers} on the gap stays at {share_of(result.threshold)} its final value, {said(result.final_gap)}, "
-        f"or more; after layer {quarter} it is {said(early)}, and from there to the last it changes by {said(growth, sign=True)} "
-        f"(n = {counted(n, 'pair')})."
-    )
+    quarter, gaps = result.last // 4, result.pair_scores[:, 0] - result.pair_scores[:, 1]
+    early = mean_interval(gaps[:, quarter], "change")
+    known = {"layers": result.last, "quarter": quarter, "early": early, "growth": _growth(run)}
+    return {"result": result, **known}
 
 
 def _still_read(run: Run) -> Interval | None:
@@ -224,7 +205,7 @@ PARTING = Claim(
     "layer_accuracy",
     needs=(ABOVE_CONSTANT, heads.FINAL_GAP),
     share=STILL_READ,
-    words=_critical,
+    words=sentences("overthinking", "critical_layer", _critical),
 )
 
 # --- so that it would be better to leave before ---
@@ -232,17 +213,8 @@ PARTING = Claim(
 LEAVING = "Overthinking: with false demonstrations, earlier layers answer better"
 
 
-def _overthinking(run: Run) -> Words:
-    result: EarlyExitResult = run[EarlyExitResult]
-    parts = []
-    for task, of in enumerate(result.tasks):
-        sizes = result.halves(task)
-        held = f"n = {counted(sizes[1], 'pair')}" if sizes else "n not known"
-        held += " that also chose the layer" if result.same else " that did not choose the layer"
-        change = f"{said(result.overthinking(task), sign=True)} with false and "
-        change += f"{said(result.overthinking(task, 'true'), sign=True)} with true demonstrations ({held})"
-        parts.append(f"{of}: {change}" if len(result.tasks) > 1 else change)
-    return Words(f"Reading out after layer {result.layer} changes accuracy by {'; '.join(parts)}.")
+def _overthinking(run: Run) -> Facts:
+    return {"result": run[EarlyExitResult]}
 
 
 def _weakest(result: EarlyExitResult, side: str) -> int:
@@ -297,58 +269,29 @@ OVERTHINKS = Claim(
     ),
     "early_exit",
     needs=(ABOVE_CONSTANT, heads.FINAL_GAP),
-    words=_overthinking,
+    words=sentences("overthinking", "overthinking", _overthinking),
 )
 
 # --- the study ---
 
 
-def _left(leaving: EarlyExitResult, verdict: Verdict) -> str:
-    """What leaving early does; where answers are better or worse there although the claim is mixed, that they are."""
-    size, status = said(leaving.overthinking(), sign=True), verdict.status
-    if status == "mixed" and verdict.measures[0].status != "supported":
-        status = verdict.measures[0].status
-    after = f"reading it out after layer {leaving.layer} gives better answers ({size})"
-    words = {
-        "supported": after,
-        "mixed": f"{after}, which are not clearly above chance",
-        "opposite": f"reading it out early makes answers worse, not better ({size})",
-        "not shown": f"reading it out early does not clearly help ({size})",
-    }
-    return words.get(status, f"whether reading it out early helps cannot be judged ({size})")
+def _answers(results: Mapping[str, Result], verdicts: Sequence[Verdict]) -> Facts:
+    """Both results, and the status of harm and of leaving early.
 
-
-def _headline(
-    results: Mapping[str, Result], verdicts: Sequence[Verdict], model: str, task: str
-) -> tuple[str, str]:
-    """The question of the study, and its answer in at most two sentences."""
-    question = f"Does {model} overthink false demonstrations on {task}?"
-    own = {type(result): result for result in results.values()}
-    layers, leaving = own.get(LayerAccuracyResult), own.get(EarlyExitResult)
-    status = {verdict.claim: verdict.status for verdict in verdicts}
-    parts = []
-    if isinstance(layers, LayerAccuracyResult):
-        n = len(layers.answers)
-        gap = f"gap {said(layers.final_gap)}"
-        parts.append(
-            {
-                "supported": f"False demonstrations lower its accuracy ({gap})",
-                "opposite": f"False demonstrations do not lower its accuracy, they raise it ({gap})",
-                "not shown": f"It is not shown that false demonstrations lower its accuracy ({gap})",
-            }.get(
-                status[HARM],
-                f"Whether false demonstrations lower its accuracy cannot be judged ({gap})",
-            )
-            + f" on {counted(n, 'pair')} of prompts"
-        )
-    if isinstance(leaving, EarlyExitResult):
-        parts.append(_left(leaving, next(own for own in verdicts if own.claim == LEAVING)))
-    if not parts:
-        return question, "The results at hand do not bear on this question."
-    if len(parts) == 1:
-        return question, f"{parts[0][0].upper()}{parts[0][1:]}."
-    agree = (status[HARM] == "supported") is (status[LEAVING] == "supported")
-    return question, f"{parts[0]}{', and' if agree else '; but'} {parts[1]}."
+    `better` says whether answers are better or worse there, although the claim may be mixed since they are not above chance.
+    """
+    kinds = {type(result): result for result in results.values()}
+    layers, leaving = kinds.get(LayerAccuracyResult), kinds.get(EarlyExitResult)
+    known = {verdict.claim: verdict for verdict in verdicts}
+    facts: dict[str, Any] = {"layers": layers, "leaving": leaving}
+    if layers is not None:
+        facts["harm"] = known[HARM].status
+    if leaving is not None:
+        verdict = known[LEAVING]
+        mixed = verdict.status == "mixed" and verdict.measures[0].status != "supported"
+        better = verdict.measures[0].status if mixed else verdict.status
+        facts |= {"status": verdict.status, "better": better}
+    return facts
 
 
 QUANTITIES = (
@@ -390,7 +333,7 @@ MEANS = (
 OVERTHINKING = Study(
     "overthinking",
     claims=(HARMFUL, PARTING, OVERTHINKS, heads.COPY, heads.REMOVE, heads.LATE_ATTENDS),
-    headline=_headline,
+    headline=headline("overthinking", _answers),
     steps=_steps,
     takes="pair",
     kicker="Overthinking study · Halawi et al. 2023, Overthinking the Truth (ICLR 2024)",

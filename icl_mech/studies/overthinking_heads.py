@@ -1,19 +1,19 @@
 """False induction heads (ibid., §5): chosen on another task, what removing them gives back."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from icl_mech._typing import Float, Tensor
 from icl_mech.measurements.accuracy.layer_accuracy import LayerAccuracyResult
 from icl_mech.measurements.heads.ablation import AblationResult
-from icl_mech.measurements.heads.chosen import both, ends_by_head, head_name, of_heads
+from icl_mech.measurements.heads.chosen import both, ends_by_head, of_heads
 from icl_mech.measurements.heads.conditions import CHOSEN
 from icl_mech.measurements.heads.false_induction import FalseInductionResult
 from icl_mech.measurements.heads.head_scores import HeadScoresResult
 from icl_mech.metrics import Interval, mean_interval
-from icl_mech.results.wording import counted, listed, said
-from icl_mech.studies.claim import DIFFERENCE, Claim, Effect, Run, Words
+from icl_mech.studies.claim import DIFFERENCE, Claim, Effect, Run
 from icl_mech.studies.competence import ABOVE_CONSTANT
+from icl_mech.studies.sentences import Facts, sentences
 from icl_mech.studies.study import FEW, Mean
 
 # --- some heads copy the false label ---
@@ -28,13 +28,13 @@ class Tested(NamedTuple):
         heads: The heads.
         above: Prefix matching above shuffled labels.
         promoting: Logit of the false above the right label that each writes.
-        where: On which prompts, in words.
+        task: That of these prompts where it chose the heads, too; empty: the task studied.
     """
 
     heads: tuple[tuple[int, int], ...]
     above: Float[Tensor, "batch head"]
     promoting: Float[Tensor, "batch head"]
-    where: str
+    task: str = ""
 
 
 def _tested(run: Run) -> Tested | None:
@@ -46,11 +46,11 @@ def _tested(run: Run) -> Tested | None:
     if scores is not None and scores.promoting is not None and _other_task(scores, result.task):
         above = scores.matching - scores.shuffled_matching
         above, promoting = (of_heads(own, result.top) for own in (above, scores.promoting))
-        return Tested(result.top, above, promoting, "on the task studied")
+        return Tested(result.top, above, promoting)
     half = result.second_half()
     if half is None:
         return None
-    return Tested(*half, f"on the half of {result.task} that did not choose them")
+    return Tested(*half, result.task)
 
 
 def _of_chosen(score: str) -> Callable[[Run], Interval | None]:
@@ -68,26 +68,17 @@ def _tested_on(run: Run) -> int | None:
     return None if tested is None else len(tested.above)
 
 
-def _heads(run: Run) -> Words:
+def _heads(run: Run) -> Facts:
     """Which of the chosen heads match prefixes and promote the false label, on other prompts."""
-    result: FalseInductionResult = run[FalseInductionResult]
-    chosen, tested = listed(map(head_name, result.top)), _tested(run)
+    facts: dict[str, Any] = {"result": run[FalseInductionResult], "tested": _tested(run)}
+    tested: Tested | None = facts["tested"]
     if tested is None:
-        return Words(f"Chosen on {result.task}: {chosen}; single prompts were not kept.")
-    together = ends_by_head(tested.above, tested.promoting, tested.heads)
-    n, sure = len(tested.above), both(together, len(tested.above))
-    best = max(sure or together, key=lambda head: together[head][0].value)
-    above, promoting = (said(own, sign=True) for own in together[best])
-    means = (_of_chosen(score)(run) for score in ("above", "promoting"))
-    matching, writing = (said(own, sign=True) for own in means if own is not None)
-    return Words(
-        f"Chosen on {result.task}: {chosen}. {tested.where[0].upper()}{tested.where[1:]} (n = {counted(n, 'prompt')}) "
-        f"they match prefixes {matching} beyond shuffled labels and promote the false label by {writing} on average; "
-        f"{listed(sure) if sure else 'none of them'} {'does' if len(sure) < 2 else 'do'} both alone, highest {best}: "
-        f"{above}, promoting {promoting}.",
-        f"Matching {matching} above its control, promoting {writing}, mean of {counted(len(tested.heads), 'head')} "
-        f"(n = {counted(n, 'prompt')}).",
-    )
+        return facts
+    ends = ends_by_head(tested.above, tested.promoting, tested.heads)
+    sure = both(ends, len(tested.above))
+    best = max(sure or ends, key=lambda head: ends[head][0].value)
+    means = {score: _of_chosen(score)(run) for score in ("above", "promoting")}
+    return {**facts, **means, "ends": ends, "sure": sure, "best": best}
 
 
 def _other_task(scores: HeadScoresResult, task: str) -> bool:
@@ -131,7 +122,7 @@ COPY = Claim(
     "false_induction",
     needs=(ABOVE_CONSTANT, FINAL_GAP),
     share=CLOSED,
-    words=_heads,
+    words=sentences("overthinking", "false_induction_heads", _heads),
 )
 
 # --- without them false demonstrations do less harm ---
@@ -156,27 +147,15 @@ def _gap_of(part: str) -> Effect:
     )
 
 
-def _chosen(run: Run) -> Words | None:
-    result: AblationResult = run["ablation"]
-    if CHOSEN not in result.conditions:
-        return None
-    n, heads = result.scores.shape[-1], result.heads()
-    false, true = (
-        result.interval("change", condition=CHOSEN, side=side) for side in ("false", "true")
-    )
-    brief = (
-        f"Accuracy changes by {said(false, sign=True)} with false and by {said(true, sign=True)} with true "
-        f"demonstrations (n = {counted(n, 'pair')})."
-    )
-    count = counted(len(heads), "head") if heads else "the chosen heads"
-    text = (
-        f"Without {count}{f' ({listed(map(head_name, heads))})' if heads else ''} accuracy changes by "
-        f"{said(false, sign=True)} with false and by {said(true, sign=True)} with true demonstrations"
-    )
-    share, beside = result.reduction(CHOSEN), result.beside_random()
-    text += f", which closes {said(share)} of the gap" if share is not None else ""
-    text += f"; beyond random heads {said(beside, sign=True)}" if beside is not None else ""
-    return Words(f"{text} (n = {counted(n, 'pair')}).", brief)
+def _without_set(part: str, condition: str) -> Callable[[Run], Facts | None]:
+    """An ablation, if it was one of these heads or layers."""
+
+    def facts(run: Run) -> Facts | None:
+        result: AblationResult = run[part]
+        known = condition in result.conditions
+        return {"result": result, "chosen": condition} if known else None
+
+    return facts
 
 
 def _loss(part: str, condition: str) -> Effect:
@@ -214,7 +193,7 @@ REMOVE = Claim(
     needs=_gap_of("ablation"),
     unless=_loss("ablation", CHOSEN),
     one=True,
-    words=_chosen,
+    words=sentences("overthinking", "removing_these_heads", _without_set("ablation", CHOSEN)),
     averaged="False induction heads: without a few heads false demonstrations do less harm",
 )
 
@@ -222,19 +201,6 @@ REMOVE = Claim(
 
 LATE_ATTENTION = "late attention"
 LATE = "Late attention: without it false demonstrations do less harm, with no clear loss with true ones"
-
-
-def _late_attention(run: Run) -> Words | None:
-    result: AblationResult = run["late_ablation"]
-    if LATE_ATTENTION not in result.conditions:
-        return None
-    change, true = (
-        result.interval("change", condition=LATE_ATTENTION, side=side) for side in ("false", "true")
-    )
-    return Words(
-        f"Without it accuracy changes by {said(change, sign=True)} with false and by {said(true, sign=True)} with true "
-        f"demonstrations, of a gap of {said(result.gap)} (n = {counted(result.scores.shape[-1], 'pair')})."
-    )
 
 
 def _late_change(run: Run) -> Interval | None:
@@ -251,7 +217,9 @@ LATE_ATTENDS = Claim(
     "late_ablation",
     needs=_gap_of("late_ablation"),
     unless=_loss("late_ablation", LATE_ATTENTION),
-    words=_late_attention,
+    words=sentences(
+        "overthinking", "late_attention", _without_set("late_ablation", LATE_ATTENTION)
+    ),
 )
 
 

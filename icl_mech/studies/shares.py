@@ -12,7 +12,6 @@ from icl_mech.measurements.accuracy.gain import GainResult
 from icl_mech.measurements.isolation.edge_cuts import EdgeCutsResult
 from icl_mech.metrics import Interval
 from icl_mech.metrics.ratios import ratio_interval
-from icl_mech.results.wording import listed, said
 from icl_mech.studies.claim import Effect, Run
 
 LOSS = "the loss of the right answer's log-probability"
@@ -85,10 +84,8 @@ def lost(name: str, edges: str, window: str) -> tuple[Effect, ...]:
     )
 
 
-def by_windows(run: Run, edges: str) -> str:
-    """The share in every window that was cut, in words; empty where none was."""
+def by_windows(run: Run, edges: str) -> dict[str, Interval]:
+    """The share in every window that was cut."""
     cuts: EdgeCutsResult = run[EdgeCutsResult]
     shares = {window: share_of_gain(run, edges, window) for window in cuts.windows}
-    return listed(
-        f"{said(share)} in {window} layers" for window, share in shares.items() if share is not None
-    )
+    return {window: share for window, share in shares.items() if share is not None}

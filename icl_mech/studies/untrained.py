@@ -17,9 +17,8 @@ from icl_mech._typing import Float
 from icl_mech.errors import RunError
 from icl_mech.measurements.saliency.flow import FlowScores
 from icl_mech.metrics import Interval, one_more
-from icl_mech.results import Definition, Figure, Quantity, Result
+from icl_mech.results import Definition, Quantity, Result
 from icl_mech.results.judging import Controlled, Required, Status, required
-from icl_mech.results.wording import counted, said, told, told_bound
 from icl_mech.shapes import LayerCurves, Panel
 
 if TYPE_CHECKING:
@@ -55,7 +54,6 @@ class UntrainedFlow(Result):
         prompts: Prompts of the model.
     """
 
-    title: ClassVar[str] = "Untrained networks"
     definitions: ClassVar[tuple[Definition, ...]] = (BEYOND,)
 
     early: Float[torch.Tensor, " network"]
@@ -90,6 +88,11 @@ class UntrainedFlow(Result):
         values = (self.early if third == "first" else self.late).double()
         reach = one_more(values)
         return float(values.mean()) - reach, float(values.mean()) + reach
+
+    def extremes(self, third: str) -> tuple[float, float]:
+        """The least and the most that any of them shows."""
+        least, most = (self.early if third == "first" else self.late).aminmax()
+        return float(least), float(most)
 
     def bound(self, third: str) -> float:
         """Its upper end, which a claim must lie beyond."""
@@ -127,50 +130,26 @@ class UntrainedFlow(Result):
             columns=3,
         )
 
-    def figures(self) -> list[Figure]:
-        """What an untrained network already shows."""
-        early, late = (Interval(*own) for own in self.effects.tolist())
-        prompts = 0 if self.prompts is None else self.prompts
-        found = (self.status(early, "first", prompts), self.status(late, "last", prompts))
-        beyond = [own == "supported" for own in found]
-        opening = "No" if all(beyond) else "Yes, as far as these prompts tell"
-        if beyond[0] != beyond[1]:
-            opening = (
-                f"{'Early' if beyond[0] else 'Late'} no, {'late' if beyond[0] else 'early'} yes"
-            )
-        if "cannot be judged" in found:
-            opening = "Cannot be judged with so few prompts"
-        share, last = self.own[0, 0], self.own.shape[-1] // 3
-        raw = told(float(share[-max(1, last) :].mean()))
-        answer = (
-            f"{opening}. Beyond random tokens in their place, {said(early, sign=True)} runs into label words early "
-            f"and {said(late, sign=True)} from them late. By {counted(len(self.networks), 'network')} of this "
-            f"architecture that learned nothing, one more would lie below {told_bound(self.bound('first'))} and "
-            f"{told_bound(self.bound('last'))}. The raw late share, {raw}, says nothing: it is "
-            f"{told(float(self.late_share.mean()))} there."
-        )
-        return [
-            Figure(
-                "",
-                "Would an untrained network show the same?",
-                answer,
-                "**The model beside networks of its architecture with weights as they are initialised**: share of "
-                "saliency per edge from label words to the target, and what of it (and of that into label words) "
-                f"lies above random tokens in their place. Grey: mean and range of {counted(len(self.networks), 'network')}, "
-                f"{counted(self.count, 'prompt')} each.",
-                "What of the flow is owed to training rather than to the architecture and the definition.",
-                "What training on other data would give: these networks learned nothing at all.",
-                "Untrained networks",
-            )
-        ]
+    # --- what is said ---
 
-    def summary(self) -> str:
-        """The bounds that a claim must beat."""
-        return (
-            f"{counted(len(self.networks), 'untrained network')}, {counted(self.count, 'prompt')} each: late share "
-            f"{told(float(self.late_share.mean()))}; above random tokens at most {told_bound(self.bound('first'))} early, "
-            f"{told_bound(self.bound('last'))} late (95 % prediction)"
-        )
+    def effect(self, third: str) -> Interval:
+        """What of the model's flow lies above random tokens."""
+        return Interval(*self.effects[0 if third == "first" else 1].tolist())
+
+    def status_of(self, third: str) -> Status:
+        """Of the claim that it also lies beyond these networks."""
+        return self.status(self.effect(third), third, self.prompts or 0)
+
+    @property
+    def late_share_here(self) -> float:
+        """S_pq of the model in the last third of the layers."""
+        share = self.own[0, 0]
+        return float(share[-max(1, self.own.shape[-1] // 3) :].mean())
+
+    @property
+    def late_share_there(self) -> float:
+        """The mean of these networks."""
+        return float(self.late_share.mean())
 
 
 def check_nulls(count: int | None) -> None:
@@ -257,14 +236,3 @@ def flow_required(
         return required("saliency")
     effect = beyond_untrained(flow, nulls, score, third)
     return required("saliency", effect, prompts=len(flow.per_prompt))
-
-
-def beside(nulls: UntrainedFlow | None, third: str) -> str:
-    """What untrained networks show there, in words."""
-    if nulls is None:
-        return "no untrained network was measured (nulls=3 does)"
-    values = nulls.early if third == "first" else nulls.late
-    return (
-        f"{counted(len(values), 'untrained network')}: {told(float(values.min()))} to "
-        f"{told(float(values.max()))}, one more below {told_bound(nulls.bound(third))}"
-    )
