@@ -1417,7 +1417,7 @@ def edge_cuts(
     Raises:
         PromptError: prompts without answers or demonstrations, or without such edges; label words and queries so
             short that there is no control, unless `draws=0`.
-        RunError: a model with fewer than three layers, unless windows slide.
+        RunError: a model with fewer than three layers, unless windows slide; `exchange` with interventions.
     """
 
 def gain(
