@@ -1,7 +1,7 @@
 """The study of *Label Words are Anchors*, §§2-3, on the user's own model and prompts.
 
 Wang et al. 2023 (EMNLP, arXiv 2305.14160): early layers collect the demonstrations in their label words,
-late layers read the answer from them. What that is good for: `label_words_used`.
+late layers read the answer from them. What that is good for: compression, re-weighting, telling classes that are confused.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,9 +10,14 @@ from typing import Any, TypeVar
 from icl_mech.checking import Natural
 from icl_mech.engine import Loss
 from icl_mech.measurements.accuracy.gain import Gain, GainResult
-from icl_mech.measurements.compression import compare_compression as compression
+from icl_mech.measurements.compression.compare_compression import (
+    ANCHORS,
+    CompareCompression,
+    CompareCompressionResult,
+)
 from icl_mech.measurements.confusion.confusion import Confusion, ConfusionResult
 from icl_mech.measurements.extraction.extraction import Extraction, ExtractionResult
+from icl_mech.measurements.isolation.agreement import LOYALTIES, Loyalty
 from icl_mech.measurements.isolation.edge_cuts import EdgeCuts, EdgeCutsResult
 from icl_mech.measurements.isolation.isolation import Isolation, IsolationResult
 from icl_mech.measurements.isolation.isolation_map import IsolationMap, IsolationMapResult
@@ -25,7 +30,6 @@ from icl_mech.measurements.saliency.saliency_maps import SaliencyMapsResult
 from icl_mech.metrics import Interval
 from icl_mech.prompts import PromptBatch
 from icl_mech.results import Result
-from icl_mech.studies import label_words_used as used
 from icl_mech.studies.bench import Bench
 from icl_mech.studies.claim import DIFFERENCE, Claim, Effect, Run
 from icl_mech.studies.competence import DOES
@@ -62,7 +66,7 @@ def _steps(
         optional=(
             Gain(seed=seed),
             EdgeCuts(edges=("collect", "anchors"), rows="target", seed=seed),
-            compression.CompareCompression(seed=seed, measure_speed=False),
+            CompareCompression(seed=seed, measure_speed=False),
             Confusion(),
             Reweighting(seed=seed),
         ),
@@ -213,6 +217,87 @@ EXTRACTION = Claim(
     words=sentences("label_words", "deep_extraction", _late),
 )
 
+# === §3: what label words are good for, if they are anchors ===
+
+# --- their states stand for the demonstrations ---
+
+ANCHORING = "Anchors suffice: label words' states can replace the demonstrations"
+
+
+def _stand_ins(run: Run) -> Facts:
+    return {"result": run[CompareCompressionResult], "anchors": ANCHORS}
+
+
+def _above(other: str, loyalty: Loyalty) -> Effect:
+    """Loyalty with the anchors' states minus that of another stand-in."""
+
+    def effect(run: Run) -> Interval | None:
+        table: CompareCompressionResult = run[CompareCompressionResult]
+        if not {ANCHORS, other} <= set(table.methods):
+            return None
+        return table.difference(ANCHORS, other, loyalty)
+
+    names = {"text_anchor": "anchors above text", "hidden_random": "anchors above random tokens"}
+    kept = ", likely next words" * (loyalty == "word_loyalty")
+    return Effect(f"{names[other]}{kept}", effect, ends=DIFFERENCE)
+
+
+SUFFICE = Claim(
+    ANCHORING,
+    [_above(other, loyalty) for loyalty in LOYALTIES for other in ("text_anchor", "hidden_random")],
+    "compare_compression",
+    needs=DOES,
+    one=True,
+    words=sentences("label_words", "anchors_suffice", _stand_ins),
+)
+
+# --- their weights can be learned ---
+
+FACTORS = "Re-weighting: other weights of attention to label words give better answers"
+
+
+def _factors(run: Run) -> Facts:
+    return {"result": run[ReweightingResult]}
+
+
+def _reweighted(run: Run) -> Interval | None:
+    """Accuracy gained; None on prompts that the factors were learned from, or without both conditions."""
+    result: ReweightingResult = run[ReweightingResult]
+    return result.difference() if result.compared and not result.seen_in_training else None
+
+
+def _tested(run: Run) -> int:
+    result: ReweightingResult = run[ReweightingResult]
+    return len(result.answers)
+
+
+GAIN = Effect("re-weighting gain", _reweighted, ends=DIFFERENCE, prompts=_tested)
+REWEIGHTED = Claim(
+    FACTORS, (GAIN,), "reweighting", words=sentences("label_words", "re_weighting", _factors)
+)
+
+# --- where they lie close together ---
+
+NEARNESS = "Confusion: classes whose label words lie close together are confused"
+
+
+def _confusion(run: Run) -> Facts:
+    return {"result": run[ConfusionResult]}
+
+
+def _nearness(run: Run) -> Interval:
+    """Rank correlation of distances and confusion, beside relabelled classes."""
+    result: ConfusionResult = run[ConfusionResult]
+    return result.beside_relabelled
+
+
+CONFUSED = Claim(
+    NEARNESS,
+    [Effect("distances and confusion", _nearness, ends=DIFFERENCE)],
+    "confusion",
+    words=sentences("label_words", "confusion", _confusion),
+)
+
 # --- the study ---
 
 
@@ -245,7 +330,10 @@ QUANTITIES = (
     _isolation_lost("isolation early and late", "last layers"),
     Effect("extraction AUC", "extraction.auc"),
     Effect("extraction R", "extraction.cumulative"),
-    *used.QUANTITIES,
+    Effect("compression label loyalty", "compare_compression.label_loyalty"),
+    Effect("compression word loyalty", "compare_compression.word_loyalty"),
+    Effect("compression accuracy", "compare_compression.accuracy"),
+    Effect("re-weighting", "reweighting.accuracy"),
 )
 
 MEANS = (
@@ -269,12 +357,20 @@ MEANS = (
         "From which layer on is it informative?", "Share of extraction", "extraction-share", "extraction R",
         limits=FEW,
     ),
-    *used.MEANS,
+    Mean(
+        "Can label words' states replace the demonstrations?", "Compression", "compare_compression",
+        "compression label loyalty", limits=FEW,
+        told=("anchors above text", "anchors above random tokens"),
+    ),
+    Mean(
+        "Does re-weighting label words help?", "Re-weighting", "reweighting", "re-weighting",
+        limits=FEW, told=("re-weighting gain",),
+    ),
 )  # fmt: skip
 
 LABEL_WORDS = Study(
     "label_words",
-    claims=(AGGREGATION, READING, EXTRACTION, used.SUFFICE, used.CONFUSED, used.REWEIGHTED),
+    claims=(AGGREGATION, READING, EXTRACTION, SUFFICE, CONFUSED, REWEIGHTED),
     headline=headline("label_words", _answers),
     steps=_steps,
     kicker="Label-words study · Wang et al. 2023, Label Words are Anchors (EMNLP)",
@@ -289,7 +385,7 @@ LABEL_WORDS = Study(
         "extraction": ExtractionResult,
         "gain": GainResult,
         "edge_cuts": EdgeCutsResult,
-        "compare_compression": compression.CompareCompressionResult,
+        "compare_compression": CompareCompressionResult,
         "confusion": ConfusionResult,
         "reweighting": ReweightingResult,
         "published": PublishedNumbers,

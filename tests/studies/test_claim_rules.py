@@ -18,8 +18,7 @@ from icl_mech.studies.claim import Claim, Effect
 from icl_mech.studies.competence import ABOVE_CONSTANT
 from icl_mech.studies.hand_over import HAND_OVER
 from icl_mech.studies.judge import verdict
-from icl_mech.studies.label_words import AGGREGATION, EXTRACTION
-from icl_mech.studies.label_words_used import SUFFICE
+from icl_mech.studies.label_words import AGGREGATION, EXTRACTION, SUFFICE
 from icl_mech.studies.overthinking import OVERTHINKS
 from icl_mech.studies.overthinking_heads import LATE_ATTENDS, LATE_ATTENTION
 from icl_mech.studies.shares import LOSS
