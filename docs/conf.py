@@ -25,6 +25,7 @@ extensions = [
     "peers",
     "methods",
     "reference",
+    "rooms",
 ]
 
 # --- Markdown and notebooks ---

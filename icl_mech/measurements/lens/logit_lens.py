@@ -148,14 +148,14 @@ class LogitLensResult(Result):
         return self.answers is not None and self.at_target
 
     @property
-    def n_labels(self) -> int:
+    def label_count(self) -> int:
         """Number of label words."""
         return len(self.labels) or self.label_logits.shape[-1]
 
     @property
     def chance(self) -> float:
         """Accuracy of guessing."""
-        return 1 / self.n_labels
+        return 1 / self.label_count
 
     @cached_property
     def last_accuracy(self) -> Interval:
