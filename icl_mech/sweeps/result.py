@@ -360,7 +360,7 @@ class Joined(Sweep):
 
 
 def as_sweep(run: object) -> Sweep:
-    """The sweep of a sweep, of an analysis, or of the folder of either.
+    """Take a sweep, an analysis, or the folder of either as a sweep.
 
     Raises:
         SweepError: none of these.
