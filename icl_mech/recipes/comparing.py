@@ -147,10 +147,10 @@ class Reproduction(Paged):
                 reasons.append("another model")
             if self.stand_ins is not None:
                 reasons.append("other tasks")
-            interval, basis, lacking = self._measured(number, model, task)
+            interval, basis, lacking = self._own(number, model, task)
             yield Row(number, model, task, paper_task, known, interval, basis, (*reasons, *lacking))
 
-    def _measured(self, number: Number, model: str, task: str) -> tuple[Interval, str, list[str]]:
+    def _own(self, number: Number, model: str, task: str) -> tuple[Interval, str, list[str]]:
         """The measured value, what it is averaged over, and why it is missing or cannot be compared."""
         labels = {name: label for name, label in number.at.items() if name not in DIMS}
         places: dict[str, Any] = {"model": model} | ({} if task == MEAN else {"task": task})

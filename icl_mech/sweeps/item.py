@@ -174,7 +174,7 @@ POLL = 0.2
 
 
 def item_folder(folder: Path, key: str) -> Path:
-    """Where an item's results are."""
+    """The folder of an item's results."""
     return folder / ITEMS / key
 
 

@@ -21,7 +21,7 @@ from icl_mech.tasks import Task, Template, as_task, known_tasks, load_task
 
 @dataclass(frozen=True, eq=False)
 class ModelSource:
-    """Where a model comes from.
+    """The source of a model.
 
     Attributes:
         name: Name in tables and folders.
@@ -174,7 +174,7 @@ def _loaded_so(name: str, given: dict[str, Any]) -> ModelSource:
 
 @dataclass(frozen=True, eq=False)
 class TaskSource:
-    """Where a task comes from.
+    """The source of a task.
 
     Attributes:
         name: Name in tables and folders.
