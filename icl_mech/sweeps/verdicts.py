@@ -254,7 +254,7 @@ def among_all(judged: Sequence[Judged]) -> tuple[Judged, ...]:
 
 
 def _undone(part: Sweep, claim: Claim) -> bool:
-    """True if the claim is about how a task is done, and the model is not shown to do it with the help of demonstrations."""
+    """True if a claim on how a task is done lacks evidence that demonstrations help the model to do it."""
     names = {need.name for need in OF_TASKS}
     of_tasks = [need for need in claim.needed if need.name in names]
     return bool(
