@@ -1,6 +1,6 @@
-"""What a saved run must be before it is shown beside others: of known origin, and true to its own samples.
+"""Checks of a saved run before it is shown beside others: its origin is known, and it agrees with its samples.
 
-Checksums find damage. Who edits a number can make new ones, so numbers are held against what they follow from:
+Checksums find damage. Whoever edits a number can make new ones, so numbers are compared with what they follow from:
 ends and means against the samples of single prompts, choices against scores, results against each other and against
 the prompts. Only `remeasured` finds samples that were made up as a whole.
 """
@@ -36,13 +36,13 @@ from icl_mech.sweeps.config import measurement
 from icl_mech.sweeps.reading import bounds_of
 
 TOLERANCE = 1e-4
-"""By which a number may differ from what it follows from, beside the largest of its kind."""
+"""Largest difference of a number from what it follows from, relative to the largest of its tensor."""
 
 REMEASURED = 1e-3
-"""The same where it was measured again, on another processor perhaps."""
+"""The same where it was measured again, perhaps on another processor."""
 
 FLIPPED = 0.05
-"""Share of choices that may differ between two runs: near ties fall either way."""
+"""Fraction of choices that may differ between two runs: near ties fall either way."""
 
 NEEDED = [
     "measurement",
@@ -55,19 +55,19 @@ NEEDED = [
 ]
 NEEDED += [f"versions.{name}" for name in VERSIONED]
 DRAWN = ["prompts.seed", "prompts.task.name"]
-"""Entries of the provenance without which nobody can tell what was measured; the last where prompts were drawn."""
+"""Entries of the provenance that identify what was measured; `DRAWN` only where prompts were drawn."""
 
 
 OUTCOMES = {"outcome": (0.0, 1.0), "change": (-1.0, 1.0), **RANGES}
-"""Between which the values of single prompts lie, by their kind."""
+"""Bounds of the values of single prompts, by their kind."""
 
 
 def examined(folder: str | Path) -> Analysis:
     """A saved run that may be shown: read, and every check passed.
 
     Raises:
-        ResultError: damaged files, provenance that is not complete or of other versions, or numbers that cannot
-            be or do not follow from their samples.
+        ResultError: damaged files, provenance that is not complete or of other versions, or numbers that are
+            impossible or do not follow from their samples.
     """
     run = Analysis.load(folder)
     refuse(folder, [*_origins(run), *_values(run), *_agreement(run)])
@@ -75,7 +75,7 @@ def examined(folder: str | Path) -> Analysis:
 
 
 def refuse(folder: object, faults: Sequence[str]) -> None:
-    """Refuse a run for its faults, if it has some.
+    """Reject a run that has faults.
 
     Raises:
         ResultError: names the first three.
@@ -88,27 +88,27 @@ def refuse(folder: object, faults: Sequence[str]) -> None:
 
 
 def measured(run: Analysis) -> dict[str, Result]:
-    """The results that hold samples of the model's own: neither published numbers nor untrained networks."""
+    """The results that hold samples of the model itself: neither published numbers nor randomly initialised models."""
     return {
-        name: own
-        for name, own in run.results.items()
-        if not isinstance(own, PublishedNumbers) and "networks" not in own.provenance
+        name: result
+        for name, result in run.results.items()
+        if not isinstance(result, PublishedNumbers) and "networks" not in result.provenance
     }
 
 
 def entry(origin: object, path: str) -> Any:
-    """What stands at `model.weights` of a provenance, None if nothing does."""
+    """The entry at a path such as `model.weights` of a provenance; None if there is none."""
     for part in path.split("."):
         origin = origin.get(part) if isinstance(origin, Mapping) else None
     return origin
 
 
 def _origins(run: Analysis) -> Iterator[str]:
-    """What lacks in the provenance of its results, or cannot be."""
+    """Faults of the provenance of its results: missing entries, and entries that disagree."""
     if not run.prompts or not measured(run):
         yield "it holds no measurement or no prompts, expected both"
         return
-    own, saved = version("icl-mech"), {batch.digest for batch in run.prompts}
+    current, saved = version("icl-mech"), {batch.digest for batch in run.prompts}
     whole, first = len(run.prompts[0]), next(iter(measured(run)))
     for name, result in run.results.items():
         origin = result.provenance
@@ -119,8 +119,8 @@ def _origins(run: Analysis) -> Iterator[str]:
             if entry(origin, path) in (None, ""):
                 yield f"the provenance of {name} lacks {path}, expected all of it"
         made = str(entry(origin, "versions.icl-mech"))
-        if made.split(".")[:2] != own.split(".")[:2]:
-            yield f"{name} was made by icl-mech {made}, expected {own}, whose studies judge it"
+        if made.split(".")[:2] != current.split(".")[:2]:
+            yield f"{name} was made by icl-mech {made}, expected {current}, whose studies judge it"
         for what in ("versions", "model.weights", "model.name"):
             if entry(origin, what) != entry(run.results[first].provenance, what):
                 yield f"{what} of {name} and of {first} differ, expected one model and environment"
@@ -130,13 +130,16 @@ def _origins(run: Analysis) -> Iterator[str]:
 
 
 def _values(run: Analysis) -> Iterator[str]:
-    """Quantities outside of what they can be, and fields that do not follow from the samples."""
+    """Quantities outside of their bounds, and fields that do not follow from the samples."""
     for name, result in run.results.items():
-        for key, own in result.quantities().items():
-            if own.statistic is not None:
+        for key, quantity in result.quantities().items():
+            if quantity.statistic is not None:
                 continue
-            kind = OUTCOMES.get("outcome" if own.outcomes else own.kind)
-            for values, ends in ((own.per_prompt, kind), (own.value(), bounds_of(own.unit))):
+            bounds = OUTCOMES.get("outcome" if quantity.outcomes else quantity.kind)
+            for values, ends in (
+                (quantity.per_prompt, bounds),
+                (quantity.value(), bounds_of(quantity.unit)),
+            ):
                 low, high = ends or (-torch.finfo().max, torch.finfo().max)
                 known = values.double().nan_to_num(low, torch.inf, -torch.inf)
                 if not low - TOLERANCE <= known.min() <= known.max() <= high + TOLERANCE:
@@ -154,49 +157,51 @@ def _values(run: Analysis) -> Iterator[str]:
 # --- fields that follow from samples, or from other results of the run; claims rest on these ---
 
 
-def _flow(own: FlowScores, _: Analysis) -> Mapping[str, Any]:
-    low, high = bootstrap_interval(own.per_prompt, normalised_flow)
-    return {"values": normalised_flow(known_mean(own.per_prompt, 0)), "low": low, "high": high}
+def _flow(result: FlowScores, _: Analysis) -> Mapping[str, Any]:
+    low, high = bootstrap_interval(result.per_prompt, normalised_flow)
+    return {"values": normalised_flow(known_mean(result.per_prompt, 0)), "low": low, "high": high}
 
 
-def _extraction(own: ExtractionResult, _: Analysis) -> Mapping[str, Any]:
-    auc, drawn, _redrawn = resampled(own.attention, own.truth_classes, own.two_classes)
-    return curve_fields(auc, drawn, len(own.truth_classes))
+def _extraction(result: ExtractionResult, _: Analysis) -> Mapping[str, Any]:
+    auc, drawn, _redrawn = resampled(result.attention, result.truth_classes, result.two_classes)
+    return curve_fields(auc, drawn, len(result.truth_classes))
 
 
-def _layers(own: LayerAccuracyResult, _: Analysis) -> Mapping[str, Any]:
+def _layers(result: LayerAccuracyResult, _: Analysis) -> Mapping[str, Any]:
     """The calibrated scores of both sides, from the probabilities of the label words."""
-    if own.own_choices:
+    if result.own_choices:
         return {}
-    scores, exact = own.scores.clone(), own.variant == "reference"
-    for side, probs in enumerate((own.true_probs, own.false_probs)):
-        classes = own.answers[:, None].expand(-1, probs.shape[1])
-        found = calibrated_scores(probs, classes, exact_ties=exact)
-        scores[METRICS.index("calibrated"), side] = found.to(scores)
+    scores, exact = result.scores.clone(), result.variant == "reference"
+    for side, probs in enumerate((result.true_probs, result.false_probs)):
+        classes = result.answers[:, None].expand(-1, probs.shape[1])
+        calibrated = calibrated_scores(probs, classes, exact_ties=exact)
+        scores[METRICS.index("calibrated"), side] = calibrated.to(scores)
     return {"scores": scores}
 
 
-def _exit(own: EarlyExitResult, run: Analysis) -> Mapping[str, Any]:
-    variants = own.provenance["variants"]
-    if variants.get("lens") is not None or own.chosen_with or "layer_accuracy" not in run:
+def _exit(result: EarlyExitResult, run: Analysis) -> Mapping[str, Any]:
+    variants = result.provenance["variants"]
+    if variants.get("lens") is not None or result.chosen_with or "layer_accuracy" not in run:
         return {}
-    again = EarlyExit(variants["variant"], variants["seed"]).exit([run.layer_accuracy], own.tasks)
+    again = EarlyExit(variants["variant"], variants["seed"]).exit(
+        [run.layer_accuracy], result.tasks
+    )
     return {name: getattr(again, name) for name in ("layer", "change", "low", "high", "changes")}
 
 
-def _predictions(own: Predictions, run: Analysis) -> Mapping[str, Any]:
+def _predictions(result: Predictions, run: Analysis) -> Mapping[str, Any]:
     """Classes from scores, and log-probabilities, which differ between label words as their logits do."""
-    if own.provenance.get("variants", {}).get("score") != "first":
+    if result.provenance.get("variants", {}).get("score") != "first":
         return {}
-    shift = (own.log_probs - own.label_logits).mean(-1, keepdim=True)
-    found: dict[str, Any] = {"log_probs": (own.label_logits + shift).clamp(max=0.0)}
+    shift = (result.log_probs - result.label_logits).mean(-1, keepdim=True)
+    remade: dict[str, Any] = {"log_probs": (result.label_logits + shift).clamp(max=0.0)}
     if run.prompts and run.prompts[0].answer_kind != "vocabulary":
-        found["predicted"] = own.label_logits.argmax(-1)
-    return found
+        remade["predicted"] = result.label_logits.argmax(-1)
+    return remade
 
 
-def _published(own: PublishedNumbers, run: Analysis) -> Mapping[str, Any]:
-    made = overthinking_numbers if "Halawi" in own.source else label_words_numbers
+def _published(result: PublishedNumbers, run: Analysis) -> Mapping[str, Any]:
+    made = overthinking_numbers if "Halawi" in result.source else label_words_numbers
     return {"rows": made(run.results).rows}
 
 
@@ -208,7 +213,7 @@ REMADE: dict[type[Any], Callable[[Any, Analysis], Mapping[str, Any]]] = {
     Predictions: _predictions,
     PublishedNumbers: _published,
 }
-"""By kind: fields with the values that follow."""
+"""Functions by type of result: fields with the values that follow from the samples."""
 
 
 # --- whether they agree ---
@@ -220,17 +225,17 @@ def _few(value: object) -> str:
 
 
 def alike(found: object, expected: object, tolerance: float) -> bool:
-    """True for equal values; floats may differ by rounding, and choices that were made again here and there."""
+    """True for equal values; floats may differ by rounding, and a few choices where they were made again."""
     if not (isinstance(expected, torch.Tensor) and isinstance(found, torch.Tensor)):
         return bool(found == expected)
     if found.shape != expected.shape:
         return False
-    one, two = found.double(), expected.double()
+    first, second = found.double(), expected.double()
     if not found.is_floating_point():
         flipped = FLIPPED if tolerance >= REMEASURED else 0.0
-        return bool((one != two).double().mean().nan_to_num() <= flipped)
-    most = max([1.0, *two[two.isfinite()].abs().flatten().tolist()])
-    return torch.allclose(one, two, rtol=tolerance, atol=tolerance * most, equal_nan=True)
+        return bool((first != second).double().mean().nan_to_num() <= flipped)
+    most = max([1.0, *second[second.isfinite()].abs().flatten().tolist()])
+    return torch.allclose(first, second, rtol=tolerance, atol=tolerance * most, equal_nan=True)
 
 
 def _agreement(run: Analysis) -> Iterator[str]:
@@ -243,15 +248,20 @@ def _agreement(run: Analysis) -> Iterator[str]:
         whole = batch and batch.has_answers and answers is not None and len(answers) == len(batch)
         if batch and whole and not alike(answers, batch.answers, 0.0):
             yield f"answers of {name} are not those of its prompts"
-        own = getattr(result, "predicted", getattr(result, "full_predicted", None))
-        if batch and own is not None and own.ndim == 1 and not result.provenance["interventions"]:
-            first, theirs = seen.setdefault(digest, (name, own))
-            if not alike(own, theirs, REMEASURED):
+        predicted = getattr(result, "predicted", getattr(result, "full_predicted", None))
+        if (
+            batch
+            and predicted is not None
+            and predicted.ndim == 1
+            and not result.provenance["interventions"]
+        ):
+            first, theirs = seen.setdefault(digest, (name, predicted))
+            if not alike(predicted, theirs, REMEASURED):
                 yield f"{name} and {first} disagree about what was predicted on the same prompts"
 
 
 def remeasured(run: Analysis, models: Sequence[object]) -> Iterator[str]:
-    """What differs when everything that can be is measured again on its model; nothing if nothing does.
+    """Differences when everything that can be measured again is, on its model; none if all agrees.
 
     Results on prompts that are not kept, and of fitted lenses, are left out.
     """
@@ -264,14 +274,14 @@ def remeasured(run: Analysis, models: Sequence[object]) -> Iterator[str]:
         if model is None:
             yield f"{name} is of the weights {entry(origin, 'model.weights')}, expected {[*known]}"
         elif {*digests} <= {*batches}:
-            data: Any = tuple(batches[own] for own in digests)
+            data: Any = tuple(batches[digest] for digest in digests)
             with suppress(IclMechError):
                 value = measurement({str(origin["measurement"]): origin["variants"]})
-                changes = [load_intervention(dict(own)) for own in origin["interventions"]]
+                changes = [load_intervention(dict(edit)) for edit in origin["interventions"]]
                 data = data if len(data) > 1 else data[0]
-                found = measure(model, data, value, interventions=changes, progress=False)
-                for item in fields(again := found[type(result)]):
-                    expected = getattr(again, item.name)
-                    same = alike(getattr(result, item.name), expected, REMEASURED)
+                analysis = measure(model, data, value, interventions=changes, progress=False)
+                for field in fields(again := analysis[type(result)]):
+                    expected = getattr(again, field.name)
+                    same = alike(getattr(result, field.name), expected, REMEASURED)
                     if isinstance(expected, torch.Tensor) and not same:
-                        yield f"{item.name} of {name} is not what its model gives, {_few(expected)}"
+                        yield f"{field.name} of {name} is not what its model gives, {_few(expected)}"

@@ -37,72 +37,74 @@ def document(entries: Sequence[Entry]) -> Row:
     `runs`; `claims`, one row for each effect of a run (`kind` is `run`) or of means over tasks and seeds (`mean`);
     `curves`; `published`, what papers report of the same effects and curves, with its sources.
     """
-    found: Row = jsonable(
+    values: Row = jsonable(
         {
             "versions": versions(),
-            "runs": [{"name": own.name, **own.item.dims, **own.origin} for own in entries],
+            "runs": [{"name": entry.name, **entry.item.dims, **entry.origin} for entry in entries],
             "claims": [*_judged(entries), *_means(entries)],
             "curves": [*_curves(entries)],
             "published": json.loads(part("published.json", __package__)),
         }
     )
-    return found
+    return values
 
 
 # --- claims ---
 
 
-def _rows(place: Row, verdict: Judged | Verdict, claim: Claim, found: Effects) -> Iterator[Row]:
-    """One for each effect, or one without."""
-    told = {key: getattr(verdict, key) for key in ("status", "finding", "p")}
+def _rows(place: Row, verdict: Judged | Verdict, claim: Claim, effects: Effects) -> Iterator[Row]:
+    """One row for each effect, or one row without an effect."""
+    outcome = {key: getattr(verdict, key) for key in ("status", "finding", "p")}
     rows = [
-        {"effect": own.name, "null": own.null, "rising": own.rising, **ends._asdict()}
-        for own in claim.effects
-        if (ends := found.get(own.name)) is not None
+        {"effect": effect.name, "null": effect.null, "rising": effect.rising, **ends._asdict()}
+        for effect in claim.effects
+        if (ends := effects.get(effect.name)) is not None
     ]
     for row in rows or [{}]:
-        yield {**place, "claim": claim.text, **told, **row}
+        yield {**place, "claim": claim.text, **outcome, **row}
 
 
 def _setting(entry: Entry) -> Row:
-    kept = {dim: own for dim, own in entry.item.dims.items() if dim not in ("task", "seed")}
+    kept = {dim: value for dim, value in entry.item.dims.items() if dim not in ("task", "seed")}
     source = getattr(known_studies().get(entry.item.study), "source", "") or entry.item.study
     return {**kept, "weights": entry.origin["weights"], "source": source}
 
 
 def _claims(entry: Entry) -> dict[str, Claim]:
     study = known_studies().get(entry.item.study)
-    return {own.text: own for own in study.claims} if study else {}
+    return {claim.text: claim for claim in study.claims} if study else {}
 
 
 def _judged(entries: Sequence[Entry]) -> Iterator[Row]:
-    """Verdicts of single runs, by the studies of today."""
+    """Verdicts of single runs, by the current studies."""
     for entry in entries:
         place = {"kind": "run", "run": entry.name, "task": entry.item.task, **_setting(entry)}
-        for own in entry.run.verdicts():
-            claim = _claims(entry).get(own.claim, Claim(own.claim))
-            found = {effect.name: effect.interval(entry.run) for effect in claim.effects}
-            yield from _rows(place, own, claim, found)
+        for verdict in entry.run.verdicts():
+            claim = _claims(entry).get(verdict.claim, Claim(verdict.claim))
+            effects = {effect.name: effect.interval(entry.run) for effect in claim.effects}
+            yield from _rows(place, verdict, claim, effects)
 
 
 def _means(entries: Sequence[Entry]) -> Iterator[Row]:
     """Claims by means over tasks and seeds, where a model has several runs of one study and setting.
 
-    They stand together among these claims, so that other models and settings change nothing.
+    They are corrected together for these claims alone, so that other models and settings change nothing.
     """
     groups: dict[str, list[Entry]] = {}
     for entry in entries:
         groups.setdefault(str(_setting(entry)), []).append(entry)
-    for group in (own for own in groups.values() if len(own) > 1 and _claims(own[0])):
-        for own in comparison(_sweep(group)).judged:
-            if own.claim.text in _claims(group[0]):
+    for group in (
+        members for members in groups.values() if len(members) > 1 and _claims(members[0])
+    ):
+        for result in comparison(_sweep(group)).judged:
+            if result.claim.text in _claims(group[0]):
                 place = {"kind": "mean", "runs": len(group), **_setting(group[0])}
-                yield from _rows(place, own, own.claim, own.effects)
+                yield from _rows(place, result, result.claim, result.effects)
 
 
 def _sweep(entries: Sequence[Entry]) -> Sweep:
     """The runs as one sweep, each an item of its own."""
-    items = {replace(own.item, measured={"atlas": own.name}): own.run for own in entries}
+    items = {replace(entry.item, measured={"atlas": entry.name}): entry.run for entry in entries}
     return Sweep([*items], analyses={item.key: run for item, run in items.items()})
 
 
@@ -112,19 +114,24 @@ def _sweep(entries: Sequence[Entry]) -> Sweep:
 def _curves(entries: Sequence[Entry]) -> Iterator[Row]:
     """Quantities over layers, by run, with all their axes."""
     sweep = _sweep(entries)
-    for name in (key for key, own in quantities().items() if isinstance(own.of, str)):
+    for name in (key for key, quantity in quantities().items() if isinstance(quantity.of, str)):
         with suppress(SweepError):
-            for own in (own for own in sweep.readings(name) if "layer" in own.axes):
-                ends = {end: getattr(own, end).round(decimals=5).tolist() for end in ENDS}
-                told = {"quantity": name, "unit": own.unit, "axes": own.axes, "labels": own.labels}
-                yield {"run": own.item.measured["atlas"], **told, **ends}
+            for reading in (reading for reading in sweep.readings(name) if "layer" in reading.axes):
+                ends = {end: getattr(reading, end).round(decimals=5).tolist() for end in ENDS}
+                header = {
+                    "quantity": name,
+                    "unit": reading.unit,
+                    "axes": reading.axes,
+                    "labels": reading.labels,
+                }
+                yield {"run": reading.item.measured["atlas"], **header, **ends}
 
 
 # --- writing ---
 
 
 def build(atlas: str | Path, out: str | Path, *, overwrite: bool = False) -> Path:
-    """Write the site of an atlas, after every run was checked anew.
+    """Write the site of an atlas, after every run was checked again.
 
     Args:
         atlas: The folder that `add` fills.
@@ -144,17 +151,17 @@ def build(atlas: str | Path, out: str | Path, *, overwrite: bool = False) -> Pat
         raise ResultError(
             f"The atlas {str(atlas)!r} holds no runs; add some: `icl-mech atlas add RUN --atlas {atlas}`."
         )
-    found, earlier = document(entries), isfile(place / PAGE)
+    content, earlier = document(entries), isfile(place / PAGE)
     with Folder(place, overwrite=overwrite, beside=earlier, files=[PAGE][overwrite:]) as site:
         with Folder(place / "runs", beside=True) as runs:
-            for own in entries:
-                numbers = json.dumps(jsonable(described(own.run)))
-                runs.replace(f"{own.name}.json", numbers.encode())
-                page = html(own.run.page(), offline=f"../{LIBRARY}")
-                runs.replace(f"{own.name}.html", sealed_page(page.replace("<header>", BACK, 1)))
+            for entry in entries:
+                numbers = json.dumps(jsonable(described(entry.run)))
+                runs.replace(f"{entry.name}.json", numbers.encode())
+                page = html(entry.run.page(), offline=f"../{LIBRARY}")
+                runs.replace(f"{entry.name}.html", sealed_page(page.replace("<header>", BACK, 1)))
         site.replace(LIBRARY, get_plotlyjs().encode())
-        site.replace("atlas.json", as_bytes(embedded(found)))
-        site.replace(PAGE, sealed_page(index(found)))
+        site.replace("atlas.json", as_bytes(embedded(content)))
+        site.replace(PAGE, sealed_page(index(content)))
     return Path(expanduser(out)) / PAGE
 
 
@@ -169,4 +176,6 @@ def index(found: Row) -> str:
         part(name, __package__) for name in ("index.html", "atlas.css", "atlas.js")
     )
     parts = (style + css, embedded(found), script, "")
-    return "".join(own for pair in zip(text.split("/*part*/"), parts, strict=True) for own in pair)
+    return "".join(
+        piece for pair in zip(text.split("/*part*/"), parts, strict=True) for piece in pair
+    )

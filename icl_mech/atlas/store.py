@@ -33,8 +33,8 @@ class Entry:
 
     @cached_property
     def contents(self) -> frozenset[str]:
-        """Digests of what was measured, whatever it is called: kinds and values, without provenance."""
-        return frozenset(_digest(_plain(own)) for own in measured(self.run).values())
+        """Digests of what was measured, whatever its name: types and values, without provenance."""
+        return frozenset(_digest(_plain(result)) for result in measured(self.run).values())
 
     @cached_property
     def identities(self) -> frozenset[str]:
@@ -46,20 +46,20 @@ class Entry:
     @cached_property
     def item(self) -> Item:
         """Its place among the items of a sweep, the model as the atlas calls it."""
-        found = item_of(self.run)
-        return replace(found, model=str(self.run.made.get("label") or found.model))
+        item = item_of(self.run)
+        return replace(item, model=str(self.run.made.get("label") or item.model))
 
     @property
     def origin(self) -> dict[str, Any]:
         """Date, weights and depth of its model, digest of its prompts, and versions."""
-        found = origin_of(self.run.results)
-        own = {key: found["model"][key] for key in ("weights", "n_layers")}
-        own |= {"prompts": found["prompts"]["digest"], "date": found["date"]}
-        return {**own, **found["versions"]}
+        origin = origin_of(self.run.results)
+        entries = {key: origin["model"][key] for key in ("weights", "n_layers")}
+        entries |= {"prompts": origin["prompts"]["digest"], "date": origin["date"]}
+        return {**entries, **origin["versions"]}
 
     @cached_property
     def name(self) -> str:
-        """Of its folder: a few words, and a digest of what was measured."""
+        """Name of its folder: a few words, and a digest of what was measured."""
         return f"{self.item.key.rpartition('-')[0]}-{_digest(sorted(self.contents))[:12]}"
 
 
@@ -69,9 +69,13 @@ def _plain(value: object) -> object:
         raw = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
         return [str(value.dtype), list(value.shape), hashlib.sha256(raw).hexdigest()]
     if isinstance(value, Result):
-        names = [item.name for item in fields(value) if item.name != "provenance"]
+        names = [field.name for field in fields(value) if field.name != "provenance"]
         return [type(value).__name__, *((name, _plain(getattr(value, name))) for name in names)]
-    return [_plain(own) for own in value] if isinstance(value, tuple | list) else jsonable(value)
+    return (
+        [_plain(element) for element in value]
+        if isinstance(value, tuple | list)
+        else jsonable(value)
+    )
 
 
 def _digest(value: object) -> str:
@@ -82,36 +86,36 @@ def load_atlas(folder: str | Path, *, checked: bool = True) -> tuple[Entry, ...]
     """The runs of an atlas in the order of their names; none where there is no folder.
 
     Args:
-        folder: Of the atlas.
+        folder: Folder of the atlas.
         checked: Every run is checked as if it were added today; False: files only.
 
     Raises:
         ResultError: damaged files, or a run that may not be shown.
     """
-    found: list[Entry] = []
+    entries: list[Entry] = []
     place = given_path(folder, option="atlas")
-    for path in sorted(own.parent for own in place.glob(f"*/{INDEX}")):
+    for path in sorted(index.parent for index in place.glob(f"*/{INDEX}")):
         entry = Entry(examined(path) if checked else Analysis.load(path))
         if entry.name != path.name:
             raise ResultError(
                 f"{str(path)!r} does not hold what it was added as: its content makes the name {entry.name}. "
                 "Remove the folder, and add the run it was made of."
             )
-        found.append(entry)
-    return tuple(found)
+        entries.append(entry)
+    return tuple(entries)
 
 
 def _folders(runs: Sequence[str | Path]) -> Iterator[str | Path]:
-    """Those of single runs; of a sweep, those of its items that are done or damaged."""
+    """Folders of runs; a sweep gives those of its items that are done or damaged."""
     for folder in runs:
         if not is_sweep(given_path(folder, "run")):
             yield folder
             continue
         sweep = Sweep.load(folder)
-        finished = [own for own in sweep.plan if sweep.state(own) in ("done", "damaged")]
+        finished = [item for item in sweep.plan if sweep.state(item) in ("done", "damaged")]
         if sweep.folder is None or not finished:
             raise SweepError(f"No item of the sweep {str(folder)!r} is finished; run it first.")
-        yield from (item_folder(sweep.folder, own.key) for own in finished)
+        yield from (item_folder(sweep.folder, item.key) for item in finished)
 
 
 def add(
@@ -126,8 +130,8 @@ def add(
     Args:
         runs: Folders of saved runs, or of sweeps, of which all finished items are taken.
         atlas: The folder; made if it is not there.
-        label: What to call the model, where its own name says nothing.
-        models: Those that the runs are of, recognised by their weights: everything is measured on them again and
+        label: Name of the model, where its own name says nothing.
+        models: Models of the runs, recognised by their weights: everything is measured on them again and
             compared.
 
     Returns:
@@ -135,8 +139,8 @@ def add(
 
     Raises:
         SweepError: a sweep without finished items.
-        ResultError: a label that is no text, a run that may not be shown, or one of which all is there already, or that holds all of one that is
-            there, whatever their names.
+        ResultError: a label that is no text, a run that may not be shown, or a run whose measurements contain, or are
+            contained in, those of a run of the atlas, whatever their names.
     """
     if label != "" and (fault := text_fault(label)):
         raise ResultError(f"label= {fault}; give the name of a model.")
@@ -148,7 +152,8 @@ def add(
         for other in known:
             pairs = (entry.contents, other.contents), (entry.identities, other.identities)
             less, more = (
-                [one <= two for one, two in own] for own in (pairs, (p[::-1] for p in pairs))
+                [left <= right for left, right in sets]
+                for sets in (pairs, (p[::-1] for p in pairs))
             )
             if any(less + more):
                 same = less[0] or more[0]

@@ -1,4 +1,4 @@
-"""`Reproduction`: published numbers beside one's own, with a verdict each, and the page of them."""
+"""`Reproduction`: published numbers beside measured ones, with a verdict for each, and the page of them."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 INSIDE, OUTSIDE, NEITHER = "own interval contains it", "differs", "cannot be compared"
 
 OVER = ("shots", "total", "format", "n")
-"""Averaged besides seeds and tasks, as far as the items of one number differ in it."""
+"""Dimensions averaged in addition to seeds and tasks, if the items of one number differ in them."""
 
 HEADS = ("quantity", "task", "model", "published", "here", "difference", "verdict")
 PRINTED = (
@@ -45,17 +45,17 @@ NAMED, DRAWN = 3, 24
 
 @dataclass(frozen=True)
 class Row:
-    """A published number beside one's own, both in the paper's unit.
+    """A published number beside the measured one, both in the paper's unit.
 
     Attributes:
         number: The number.
-        model: One's own.
-        task: One's own, or `mean`.
-        paper_task: That of the published number, or `mean`; empty where there is none.
-        published: By model of the paper.
-        own: With its 95 % interval; not-a-number where there is none.
-        basis: Over how much one's own is.
-        why: Reasons for which they cannot be compared.
+        model: The model measured here.
+        task: The task measured here, or `mean`.
+        paper_task: Task of the published number, or `mean`; empty where there is none.
+        published: Published values by model of the paper.
+        own: The measured value with its 95 % interval; not-a-number where there is none.
+        basis: What the measured value is averaged over.
+        why: Reasons why they cannot be compared.
     """
 
     number: Number
@@ -69,30 +69,30 @@ class Row:
 
     @property
     def verdict(self) -> str:
-        """Whether one's own interval contains the published number of this model."""
+        """Whether the measured interval contains the published number of this model."""
         if self.why:
             return NEITHER
         return INSIDE if self.own.low <= self.published[self.model] <= self.own.high else OUTSIDE
 
     @property
     def difference(self) -> float:
-        """One's own minus the published number; not-a-number where they cannot be compared."""
+        """The measured value minus the published one; not-a-number where they cannot be compared."""
         return math.nan if self.why else self.own.value - self.published[self.model]
 
     def texts(self) -> dict[str, str]:
         """The row as tables show it, by `HEADS`."""
-        value, low, high = map(_told, self.own)
-        apart = _told(self.difference, "+")
-        named = [f"{_told(own)} ({name})" for name, own in self.published.items()]
+        value, low, high = map(_decimal, self.own)
+        apart = _decimal(self.difference, "+")
+        named = [f"{_decimal(value)} ({name})" for name, value in self.published.items()]
         named[NAMED:] = [f"{len(named) - NAMED} more"] if len(named) > NAMED else []
-        own = self.published.get(self.model)
+        published = self.published.get(self.model)
         task = "mean over tasks" if self.task == MEAN else self.task
         words = {OUTSIDE: f"differs by {apart}", NEITHER: f"{NEITHER}: {', '.join(self.why)}"}
         cells = (
             self.number.name,
             task if self.paper_task in ("", self.task) else f"{task} (for {self.paper_task})",
             self.model,
-            (", ".join(named) or "–") if own is None else _told(own),
+            (", ".join(named) or "–") if published is None else _decimal(published),
             value if low == "–" else f"{value} [{low}, {high}]",
             apart,
             words.get(self.verdict, self.verdict),
@@ -102,12 +102,12 @@ class Row:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Reproduction(Paged):
-    """What a recipe gave.
+    """The results of a recipe.
 
     Attributes:
         recipe: The recipe.
         sweep: All items.
-        stand_ins: One's own task for each of the paper; None: the paper's own, empty: none stands for one.
+        stand_ins: The task measured instead of each of the paper's; None: the paper's tasks, empty: no task replaces one.
         scale: Share of the paper's prompts and seeds.
     """
 
@@ -118,22 +118,28 @@ class Reproduction(Paged):
 
     @cached_property
     def rows(self) -> tuple[Row, ...]:
-        """Every published number beside one's own."""
+        """Every published number beside the measured one."""
         models = dict.fromkeys(item.model for item in self.sweep.plan)
         numbers = self.recipe.numbers
-        return tuple(row for own in numbers for model in models for row in self._rows(own, model))
+        return tuple(
+            row for number in numbers for model in models for row in self._rows(number, model)
+        )
 
     def _rows(self, number: Number, model: str) -> Iterator[Row]:
         published = number.published
         if number.only and model not in published:
             return
         ours = {task: task for task in number.tasks} if self.stand_ins is None else self.stand_ins
-        # Where no task of one's own stands for one of the paper, means stand side by side.
-        for other in number.tasks if ours else [MEAN]:
-            task = MEAN if other == MEAN else ours.get(other, "")
-            if not task or (self.stand_ins is None and other not in published.get(model, ours)):
+        # If no measured task replaces one of the paper's, means stand side by side.
+        for paper_task in number.tasks if ours else [MEAN]:
+            task = MEAN if paper_task == MEAN else ours.get(paper_task, "")
+            if not task or (
+                self.stand_ins is None and paper_task not in published.get(model, ours)
+            ):
                 continue
-            known = {name: tasks[other] for name, tasks in published.items() if other in tasks}
+            known = {
+                name: tasks[paper_task] for name, tasks in published.items() if paper_task in tasks
+            }
             reasons = [number.why_not] if number.why_not else []
             if not published:
                 reasons.append("the paper gives no number")
@@ -141,17 +147,17 @@ class Reproduction(Paged):
                 reasons.append("another model")
             if self.stand_ins is not None:
                 reasons.append("other tasks")
-            own, basis, lacking = self._own(number, model, task)
-            yield Row(number, model, task, other, known, own, basis, (*reasons, *lacking))
+            interval, basis, lacking = self._own(number, model, task)
+            yield Row(number, model, task, paper_task, known, interval, basis, (*reasons, *lacking))
 
     def _own(self, number: Number, model: str, task: str) -> tuple[Interval, str, list[str]]:
-        """One's own value, over how much it is, and why there is none or nothing can be said of it."""
-        labels = {name: own for name, own in number.at.items() if name not in DIMS}
+        """The measured value, what it is averaged over, and why it is missing or cannot be compared."""
+        labels = {name: label for name, label in number.at.items() if name not in DIMS}
         places: dict[str, Any] = {"model": model} | ({} if task == MEAN else {"task": task})
         for name in {*DIMS} & number.at.keys():
             there, at = {getattr(item, name) for item in self.sweep.plan}, number.at[name]
-            places[name] = [own for own in at if own in there] if isinstance(at, list) else at
-        own, labels = (_read(number, labels), {}) if number.part else (number.quantity, labels)
+            places[name] = [place for place in at if place in there] if isinstance(at, list) else at
+        quantity, labels = (_read(number, labels), {}) if number.part else (number.quantity, labels)
         try:
             part = self.sweep.select(**places)
             if all(part.state(item) != "done" for item in part.plan):
@@ -160,16 +166,18 @@ class Reproduction(Paged):
             varied = [d for d in OVER if len({getattr(item, d) for item in part.plan}) > 1]
             over = [*fixed, *varied, "seed"]
             whole = OF_SWEEPS.get(number.quantity)
-            found = (
-                whole(part, over=over) if whole else part.average(own, over, fixed=fixed, **labels)
+            averages = (
+                whole(part, over=over)
+                if whole
+                else part.average(quantity, over, fixed=fixed, **labels)
             )
-            cell = found.one()
+            cell = averages.one()
         except IclMechError as error:
             return UNDEFINED, "", [f"there is no value ({error})"]
         factor = 100.0 if number.percent else 1.0
         value = Interval(*(factor * float(end) for end in (cell.value, cell.low, cell.high)))
         if not math.isfinite(value.value):
-            return UNDEFINED, found.basis(cell), ["it is not defined"]
+            return UNDEFINED, averages.basis(cell), ["it is not defined"]
         why, tasks = [], {item.task for item in part.plan}
         if not all(map(math.isfinite, value)):
             why.append("it has no interval")
@@ -177,13 +185,13 @@ class Reproduction(Paged):
             why.append(f"only {cell.counts['task']} of {len(tasks)} tasks have a value")
         if cell.counts["seed"] < 2 and any(item.demonstrations == "shared" for item in part.plan):
             why.append("one set of demonstrations for each task")
-        return value, found.basis(cell), why
+        return value, averages.basis(cell), why
 
     # --- to be read ---
 
     @property
     def lead(self) -> str:
-        """What came out, in a sentence or two."""
+        """The outcome in a sentence or two."""
         every = [row.verdict for row in self.rows]
         inside, outside = every.count(INSIDE), every.count(OUTSIDE)
         if not inside + outside:
@@ -197,8 +205,10 @@ class Reproduction(Paged):
 
     def summary(self) -> str:
         """Every row in one line, and below them why items failed."""
-        told = "  {quantity}, {task} ({model}): {here}; published {published}; {verdict}".format_map
-        lines = [told(row.texts()) for row in self.rows]
+        template = (
+            "  {quantity}, {task} ({model}): {here}; published {published}; {verdict}".format_map
+        )
+        lines = [template(row.texts()) for row in self.rows]
         failed = [f"  failed: {text}" for text in self.sweep.failures()]
         return "\n".join([f"{self.recipe.name}: {self.lead}", *lines, *failed])
 
@@ -207,7 +217,7 @@ class Reproduction(Paged):
         return f"<Reproduction {self.summary()}>"
 
     def to_pandas(self) -> "pd.DataFrame":
-        """One row a number, task and model."""
+        """One row per number, task and model."""
         import pandas as pd
 
         return pd.DataFrame(
@@ -223,13 +233,15 @@ class Reproduction(Paged):
     def page(self) -> Page:
         """The page, which `to_html` writes."""
         of, first = papers()[self.recipe.paper], self.sweep.plan[0].shots
-        # Where tasks differ in their demonstrations, figures of the sweep are of the first number alone.
+        # If tasks differ in their demonstrations, figures of the sweep show the first number alone.
         main = self.sweep.select(shots=first)
-        found = sections(main, of_tasks(main.plan))
+        content = sections(main, of_tasks(main.plan))
         notes = [PRINTED, *self.recipe.notes, *failures(self.sweep), *self.sweep.skipped]
         if self.stand_ins is not None:
             beside = ((task, self.stand_ins.get(task, "nothing")) for task in self.recipe.tasks)
-            notes.insert(0, f"{OTHERS}: {', '.join(f'{own} for {task}' for task, own in beside)}.")
+            notes.insert(
+                0, f"{OTHERS}: {', '.join(f'{stand_in} for {task}' for task, stand_in in beside)}."
+            )
         sizes = sorted({item.n for item in self.sweep.plan})
         used = f"{' to '.join(map(str, dict.fromkeys((sizes[0], sizes[-1]))))} prompts an item, "
         used += counted(len({item.seed for item in self.sweep.plan}), "seed")
@@ -239,10 +251,10 @@ class Reproduction(Paged):
         models = listed(dict.fromkeys(item.model for item in self.sweep.plan))
         return Page(
             f"{self.recipe.title}: {models} beside the paper",
-            [self._table(), *self._figure(), *found.sections],
+            [self._table(), *self._figure(), *content.sections],
             kicker=f"Recipe {self.recipe.name} · {of['name']} · {self.recipe.source}",
             lead=self.lead,
-            origin=Origin((), about, command, [*notes, *found.notes]),
+            origin=Origin((), about, command, [*notes, *content.notes]),
         )
 
     def _table(self) -> Section:
@@ -271,9 +283,12 @@ class Reproduction(Paged):
             return []
         value, low, high = torch.tensor([row.own for row in rows])[:, None].unbind(-1)
         several = len({row.model for row in rows}) > 1
-        told = f"{{quantity}}, {{task}}{', {model}' * several}".format_map
-        groups, marks = tuple(told(row.texts()) for row in rows), [row.published for row in rows]
-        published = tuple((i, 0, own) for i, at in enumerate(marks) for own in at.values())
+        template = f"{{quantity}}, {{task}}{', {model}' * several}".format_map
+        groups, marks = (
+            tuple(template(row.texts()) for row in rows),
+            [row.published for row in rows],
+        )
+        published = tuple((i, 0, mark) for i, at in enumerate(marks) for mark in at.values())
         of = self.recipe
         drawn = Bars(
             of.title,
@@ -299,14 +314,16 @@ def _read(number: Number, labels: Mapping[str, Any]) -> Effect:
             return None
         result = analysis[part]
         if name not in result.quantities():
-            found = getattr(result, name)
-            return UNDEFINED if found is None else found
-        own = result.sel(name)
-        ends = own.coordinates()
-        return own.interval(**{a: ends[a][-1] if at == "last" else at for a, at in labels.items()})
+            attribute = getattr(result, name)
+            return UNDEFINED if attribute is None else attribute
+        samples = result.sel(name)
+        ends = samples.coordinates()
+        return samples.interval(
+            **{a: ends[a][-1] if at == "last" else at for a, at in labels.items()}
+        )
 
     return Effect(number.name, value)
 
 
-def _told(value: float, sign: str = "") -> str:
+def _decimal(value: float, sign: str = "") -> str:
     return "–" if math.isnan(value) else f"{value:{sign}.2f}".replace("-", "−")

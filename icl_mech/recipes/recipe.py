@@ -18,7 +18,7 @@ HERE = Path(__file__).parent
 PAPERS = "papers.yaml"
 
 MEAN = "mean"
-"""In the place of a task: the mean over the tasks of the paper."""
+"""Name used instead of a task's: the mean over the tasks of the paper."""
 
 OF_SWEEPS: Mapping[str, Callable[..., Any]] = {"gap reduction": gap_reduction}
 """Quantities that no single run has."""
@@ -31,14 +31,14 @@ class Number:
     """One row or column of published numbers, and the quantity that gives it here.
 
     Attributes:
-        name: In words.
+        name: The number in words.
         quantity: `part.quantity`, an effect by name, or `gap reduction`, as `Sweep.average` has them.
         at: Places along dimensions of the sweep (`shots: 1`) and axes of the quantity (`condition: plain`);
-            `last` is the last one there. Several values of a dimension are averaged.
-        published: By model and task, `mean` that over tasks; empty where the paper draws it only.
-        percent: Published as a percentage; own values are shares.
+            `last` is the last label of an axis. Several values of a dimension are averaged.
+        published: Values by model and task, `mean` for the mean over tasks; empty where the paper only draws them.
+        percent: Published as a percentage; measured values are shares.
         only: It means something for these models alone, such as the score of a head by its number.
-        why_not: Why no own value can be compared with it, whatever model and tasks.
+        why_not: Why no measured value can be compared with it, whatever model and tasks.
     """
 
     name: str
@@ -64,30 +64,30 @@ class Number:
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """Tasks it is published for, `mean` last; that alone where the paper draws it."""
-        found = dict.fromkeys(task for own in self.published.values() for task in own)
-        return tuple(sorted(found or [MEAN], key=lambda task: task == MEAN))
+        """Tasks it is published for, `mean` last; `mean` alone where the paper only draws it."""
+        tasks = dict.fromkeys(task for by_task in self.published.values() for task in by_task)
+        return tuple(sorted(tasks or [MEAN], key=lambda task: task == MEAN))
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """What is run for a table or figure, and which numbers it stands beside.
+    """What is run for a table or figure, and the published numbers it is compared with.
 
     Attributes:
-        name: By which it is called: the file's name.
+        name: Name of the recipe: the file's name.
         title: What the table is about.
-        paper: Its paper, a key of `papers.yaml`.
-        place: Where it stands there.
+        paper: The paper, a key of `papers.yaml`.
+        place: Table or figure of the paper.
         measures: What is measured, in a sentence.
-        models: Of the paper.
+        models: Models of the paper.
         sweep: The protocol: what a sweep's file may hold, without models.
         numbers: The published numbers.
-        grids: Settings that stand in the place of `sweep`'s, one after the other, where it is no product.
-        offline: `tasks` that need no hub, by those of the paper, and settings for them.
+        grids: Settings that replace those of `sweep`, one after the other, where the design is not a product.
+        offline: `tasks` that need no hub, by the paper's tasks that they replace, and settings for them.
         least: Prompts of an item, however small the scale.
         notes: What is known to differ from the paper.
         text: The file.
-        folder: Where it lies: paths are read from there.
+        folder: Folder of the file: paths are relative to it.
     """
 
     name: str
@@ -117,7 +117,7 @@ class Recipe:
     def tasks(self) -> tuple[str, ...]:
         """Tasks of the paper."""
         given = [grid.get("tasks", self.sweep.get("tasks", ())) for grid in self.grids]
-        return tuple(dict.fromkeys(str(task) for own in given for task in own))
+        return tuple(dict.fromkeys(str(task) for tasks in given for task in tasks))
 
     @property
     def source(self) -> str:
@@ -140,7 +140,7 @@ def recipe_names() -> list[str]:
 
 
 def recipe(name: str | Path) -> Recipe:
-    """The recipe of a name, or in a YAML file of your own.
+    """The recipe of this name, or of a custom YAML file.
 
     Raises:
         SweepError: there is none, or the file holds something else.
@@ -160,21 +160,23 @@ def read_recipe(path: Path) -> Recipe:
     """A recipe from its file.
 
     Raises:
-        SweepError: keys or values that cannot be, with the place where they stand.
+        SweepError: invalid keys or values, with the place where they stand.
     """
-    found = read_yaml(path, SweepError)
+    content = read_yaml(path, SweepError)
     try:
-        values = mapping(found, "It", [own.name for own in fields(Recipe)][1:-2])
-        kind, given = Sequence[Mapping[str, Any]], values.get("numbers", ())
-        numbers = conformed("numbers", given, kind, SweepError)
-        known = [own.name for own in fields(Number)]
+        values = mapping(content, "It", [attribute.name for attribute in fields(Recipe)][1:-2])
+        annotation, given = Sequence[Mapping[str, Any]], values.get("numbers", ())
+        numbers = conformed("numbers", given, annotation, SweepError)
+        known = [attribute.name for attribute in fields(Number)]
         made = [
-            _made(Number, {**mapping(own, f"Number {place}", known), "published": _spread(own)})
-            for place, own in enumerate(numbers, start=1)
+            _made(
+                Number, {**mapping(number, f"Number {place}", known), "published": _spread(number)}
+            )
+            for place, number in enumerate(numbers, start=1)
         ]
         text = content_of_file(path, SweepError, kind=".yaml").decode()
-        own = {"numbers": made, "name": path.stem, "text": text, "folder": path.parent}
-        chosen: Recipe = _made(Recipe, {**values, **own})
+        added = {"numbers": made, "name": path.stem, "text": text, "folder": path.parent}
+        chosen: Recipe = _made(Recipe, {**values, **added})
         _check(chosen)
     except (SweepError, RunError) as error:
         raise SweepError(f"{str(path)!r} is no recipe. {error}") from error
@@ -182,28 +184,32 @@ def read_recipe(path: Path) -> Recipe:
 
 
 def _made(kind: Any, values: Mapping[str, Any]) -> Any:
-    """A value of these fields.
+    """An object with these fields.
 
     Raises:
         SweepError: one is missing.
         RunError: one is of another type.
     """
-    for own in fields(kind):
-        if own.name not in values and own.default is MISSING and own.default_factory is MISSING:
-            raise SweepError(f"{own.name} is missing.")
+    for attribute in fields(kind):
+        if (
+            attribute.name not in values
+            and attribute.default is MISSING
+            and attribute.default_factory is MISSING
+        ):
+            raise SweepError(f"{attribute.name} is missing.")
     return kind(**values)
 
 
 def _spread(number: Mapping[str, Any]) -> object:
-    """A number published without tasks is the mean over them."""
-    own = number.get("published", {})
-    if not isinstance(own, Mapping):
-        return own
-    return {model: at if isinstance(at, Mapping) else {MEAN: at} for model, at in own.items()}
+    """Published values by model and task: one without tasks is the mean over them."""
+    published = number.get("published", {})
+    if not isinstance(published, Mapping):
+        return published
+    return {model: at if isinstance(at, Mapping) else {MEAN: at} for model, at in published.items()}
 
 
 def _check(made: Recipe) -> None:
-    """Refuse names that are not there, before anything runs.
+    """Reject unknown names, before anything runs.
 
     Raises:
         SweepError: names the first one.
@@ -216,11 +222,11 @@ def _check(made: Recipe) -> None:
         given = arguments({**made.sweep, **grid, "models": list(made.models)}, made.folder)
         conformed("n", given.get("n"), Count, SweepError)
     _known("offline: the task", made.offline.get("tasks", {}), made.tasks)
-    parts = {*by_name(), *(part for own in known_studies().values() for part in own.parts)}
+    parts = {*by_name(), *(part for study in known_studies().values() for part in study.parts)}
     for number in made.numbers:
         _known(f"{number.name!r}: the quantity", [number.part] if number.part else [], parts)
-        for own in number.published.values():
-            _known(f"{number.name!r}: the task", own, {*made.tasks, MEAN})
+        for by_task in number.published.values():
+            _known(f"{number.name!r}: the task", by_task, {*made.tasks, MEAN})
         _known(f"{number.name!r}: the model", number.published, made.models)
 
 
@@ -236,11 +242,11 @@ def _known(what: str, names: Iterable[str], known: Collection[str]) -> None:
 @lru_cache
 def papers() -> dict[str, Any]:
     """The papers by key: `name`, `source`, and what they show."""
-    found: dict[str, Any] = read_yaml(HERE / PAPERS, SweepError)
-    return found
+    content: dict[str, Any] = read_yaml(HERE / PAPERS, SweepError)
+    return content
 
 
 def shown_in_papers() -> list[dict[str, str]]:
     """Every table and figure of the papers in their order: `paper`, `place`, `what`, and `recipe` or `why` not."""
     every = papers().values()
-    return [{"paper": paper["name"], **own} for paper in every for own in paper["shown"]]
+    return [{"paper": paper["name"], **entry} for paper in every for entry in paper["shown"]]

@@ -17,7 +17,7 @@ from icl_mech.sweeps.sources import TaskSource, model_sources, task_sources
 from icl_mech.tasks import Task
 
 OFFLINE = "offline"
-"""In the place of tasks: those of the recipe that need no hub."""
+"""Name used instead of tasks: those of the recipe that need no hub."""
 
 ALL = "all"
 OFFLINE_MODEL = "smollm2-135m"
@@ -40,15 +40,15 @@ def reproduce(
     An item has as many prompts as the recipe says, or as many as its task gives where these are fewer.
 
     Args:
-        name: Of the recipe, the YAML file of one of your own, or the recipe.
-        models: As `sweep` takes them; `all`: those of the paper. Offline tasks have the offline one.
+        name: Name of the recipe, a custom YAML file, or the recipe.
+        models: Models as `sweep` takes them; `all`: those of the paper. Offline tasks have the offline one.
         out: Folder of the sweep.
-        tasks: Instead of the paper's: `offline`, those of the recipe that need no hub, or tasks as `sweep`
+        tasks: Tasks instead of the paper's: `offline`, those of the recipe that need no hub, or tasks as `sweep`
             takes them. Nothing is compared then.
         scale: Share of the prompts and of the seeds, rounded; every item keeps the prompts it needs at least.
         resume: The folder may hold the sweep of this recipe: finished items are kept; see `sweep`.
         plan: Run nothing; return the `Forecast` instead, as `sweep` does.
-        **how: Of `sweep`, where it runs: `device`, `dtype`, `workers`, `devices`, `executor`, `timeout`,
+        **how: Options of `sweep` for where it runs: `device`, `dtype`, `workers`, `devices`, `executor`, `timeout`,
             `progress`, `batch_size`, `memory`, `path`.
 
     Raises:
@@ -75,28 +75,28 @@ def reproduce(
             sweep({model.name: model.given}, **{**given, **how}, out=out, resume=resume)
             resume = resume or True
     part = Sweep([]) if stage() else _part(out, {model.name for model in sources}, grids)
-    own = None if tasks is None else chosen.offline["tasks"] if offline else {}
-    return Reproduction(chosen, part, own, scale)
+    stand_ins = None if tasks is None else chosen.offline["tasks"] if offline else {}
+    return Reproduction(chosen, part, stand_ins, scale)
 
 
 def _part(out: str | Path, models: set[str], grids: Sequence[Mapping[str, Any]]) -> Sweep:
     """The items of these arguments; the folder may hold some of another scale too."""
-    found = Sweep.load(out)
-    items = [o for o in found.plan if o.model in models and any(_is_of(o, own) for own in grids)]
-    return Sweep(items, folder=found.folder, skipped=found.skipped, made=found.made)
+    whole = Sweep.load(out)
+    items = [o for o in whole.plan if o.model in models and any(_is_of(o, grid) for grid in grids)]
+    return Sweep(items, folder=whole.folder, skipped=whole.skipped, made=whole.made)
 
 
 def _is_of(item: Item, given: Mapping[str, Any]) -> bool:
-    """True if the item is one of these arguments'."""
+    """True if a sweep with these arguments has the item."""
     wanted = {"task": given["tasks"], "seed": given["seeds"], "n": [given["n"]]}
     for name in ("shots", "total", "labels", "false_share"):
-        own = given.get(name)
-        wanted |= {} if own is None else {name: own if isinstance(own, list) else [own]}
-    return all(getattr(item, name) in own for name, own in wanted.items())
+        value = given.get(name)
+        wanted |= {} if value is None else {name: value if isinstance(value, list) else [value]}
+    return all(getattr(item, name) in values for name, values in wanted.items())
 
 
 def _grids(chosen: Recipe, tasks: object, scale: float) -> Iterator[dict[str, Any]]:
-    """The arguments of every sweep to run, but for the model: tasks of one number of prompts each."""
+    """The arguments of every sweep to run, but for the model: the tasks of each have one number of prompts."""
     for grid in chosen.grids:
         fields = {**chosen.sweep, **grid}
         if tasks is not None:
@@ -110,8 +110,8 @@ def _grids(chosen: Recipe, tasks: object, scale: float) -> Iterator[dict[str, An
             n = min(given["n"], _there(source.load(), given.get("balanced", True)))
             groups[max(round(n * scale), min(n, chosen.least))][source.name] = source.given
         del given["models"]
-        for n, own in groups.items():
-            yield {**given, "tasks": own, "n": n}
+        for n, group in groups.items():
+            yield {**given, "tasks": group, "n": n}
 
 
 def _sources(chosen: Recipe, tasks: object, paper: Iterable[Any]) -> Sequence[TaskSource]:

@@ -35,7 +35,7 @@ class Averages(Averaged):
     """A quantity averaged over dimensions of a sweep, with nested 95 % intervals."""
 
     def to_pandas(self) -> "pd.DataFrame":
-        """One row a number: its place, value, low, high, and over how much it is."""
+        """One row per number: its place, value, interval ends and what it is averaged over."""
         import pandas as pd
 
         return pd.DataFrame(rows(self))
@@ -67,7 +67,7 @@ class Averages(Averaged):
         return latex([self], columns, digits)
 
     def drawing(self, **options: Any) -> Any:
-        """What it is drawn as: curves over layers or doses, else dots; see `plot`."""
+        """The shape to draw: curves over layers or doses, else dots; see `plot`."""
         return drawing(self, **options)
 
     def plot(
@@ -97,10 +97,10 @@ class Averages(Averaged):
 
 
 DEPTHS = tuple(step / 20 for step in range(21))
-"""Where layers stand if models differ in their number: shares of the depth."""
+"""Relative depths at which layers are compared where models differ in their number of layers."""
 
 UNPAIRED = ("task", "n", "seed", "study")
-"""Dimensions along which items have other queries."""
+"""Dimensions along which items have different queries."""
 
 
 def averaged(
@@ -111,15 +111,15 @@ def averaged(
     relative: bool | None = None,
     fixed: Sequence[str] = (),
 ) -> Averages:
-    """Readings as averages.
+    """Average readings over dimensions.
 
     Raises:
-        SweepError: readings of other cells, or nothing to subtract.
+        SweepError: readings whose axes or labels differ, or nothing to subtract.
     """
     levels = tuple(dim for dim in DIMS if dim in over)
     missing: list[str] = []
     if minus:
-        depths = "layer" not in labels and len({_layers(own) for own in readings}) > 1
+        depths = "layer" not in labels and len({_layers(reading) for reading in readings}) > 1
         readings = list(map(by_depth, readings)) if depths else readings
         readings = differences(readings, minus, labels, missing)
     else:
@@ -129,14 +129,14 @@ def averaged(
     kept = [dim for dim in DIMS if dim not in levels]
     for reading in readings:
         groups[tuple(getattr(reading.item, dim) for dim in kept)].append(reading)
-    if any(len({_way(own.item) for own in group}) > 1 for group in groups.values()):
+    if any(len({_way(reading.item) for reading in group}) > 1 for group in groups.values()):
         raise SweepError(
             "Demonstrations per class (shots) and in all (total) are two protocols, which are not "
             "averaged; leave one of the two out of over=, or select one."
         )
     cells = [
-        _cell(dict(zip(kept, place, strict=True)), own, levels, fixed)
-        for place, own in groups.items()
+        _cell(dict(zip(kept, place, strict=True)), group, levels, fixed)
+        for place, group in groups.items()
     ]
     first = readings[0]
     return Averages(
@@ -178,21 +178,21 @@ def _cell(
 
 
 def of_tasks(items: Sequence[Item]) -> list[str]:
-    """Dimensions in which some tasks have nothing in common, such as prompts: as many as each one has."""
-    found = []
+    """Dimensions whose values are disjoint between some tasks, such as numbers of prompts that each task sets."""
+    disjoint = []
     for dim in ("shots", "total", "format", "n"):
         values: dict[str, set[Any]] = defaultdict(set)
         for item in items:
             values[item.task].add(getattr(item, dim))
-        if any(one.isdisjoint(other) for one in values.values() for other in values.values()):
-            found.append(dim)
-    return found
+        if any(left.isdisjoint(right) for left in values.values() for right in values.values()):
+            disjoint.append(dim)
+    return disjoint
 
 
 def _nest(
     readings: Sequence[Reading], levels: tuple[str, ...], fixed: Sequence[str]
 ) -> tuple[Estimate, tuple[Any, ...], Tensor]:
-    """The mean over the outermost level of the means over those below it."""
+    """The mean over the outermost level of the means over the levels below it."""
     if not levels:
         if len(readings) > 1:
             raise SweepError(
@@ -206,9 +206,9 @@ def _nest(
         groups[getattr(reading.item, levels[0])].append(reading)
     if len(groups) == 1 and len(levels) > 1:  # its mean is that of the level below
         return _nest(readings, levels[1:], fixed)
-    below = [_nest(own, levels[1:], fixed)[0] for own in groups.values()]
+    below = [_nest(group, levels[1:], fixed)[0] for group in groups.values()]
     values, low, high = (torch.stack(ends) for ends in zip(*below, strict=True))
-    drawn = max(own.drawn for own in readings) if levels[0] == "seed" else 0.0
+    drawn = max(reading.drawn for reading in readings) if levels[0] == "seed" else 0.0
     sampled = levels[0] not in fixed
     return over_units(values, low, high, sampled=sampled, drawn=drawn), tuple(groups), values
 
@@ -219,7 +219,7 @@ def differences(
     labels: Mapping[str, Any],
     missing: list[str],
 ) -> list[Reading]:
-    """Every reading minus the one that is alike but for some dimensions.
+    """Every reading minus its reference, which differs from it only in the dimensions of `minus`.
 
     Raises:
         SweepError: nothing to subtract.
@@ -230,7 +230,7 @@ def differences(
         return tuple(getattr(item, dim) for dim in DIMS if dim not in free)
 
     def is_reference(item: Item) -> bool:
-        return all(getattr(item, dim) == own for dim, own in minus.items())
+        return all(getattr(item, dim) == value for dim, value in minus.items())
 
     references = {place(r.item): r for r in readings if is_reference(r.item)}
     if not references:
@@ -239,30 +239,30 @@ def differences(
             f"No item is at {dict(minus)}, so nothing can be subtracted; there are {there}."
         )
     paired = not {*minus} & {*UNPAIRED}
-    found = []
+    results = []
     for reading in readings:
         if is_reference(reading.item):
             continue
-        other = references.get(place(reading.item))
-        if other is None:
+        reference = references.get(place(reading.item))
+        if reference is None:
             missing.append(f"{reading.item.title}: there is nothing to subtract")
         else:
-            found.append(reading.minus(other, labels, paired))
-    if not found:
+            results.append(reading.minus(reference, labels, paired))
+    if not results:
         raise SweepError(
             f"All items are at {dict(minus)}, so there is nothing to subtract it from."
         )
-    return found
+    return results
 
 
 # --- one axis for all ---
 
 
 def on_one_axis(readings: Sequence[Reading], relative: bool | None) -> list[Reading]:
-    """Readings with the same labels along the same axes; layers as shares of the depth if asked.
+    """Readings with the same labels along the same axes; layers become relative depths if asked.
 
     Raises:
-        SweepError: they have other axes or labels.
+        SweepError: their axes or labels differ.
     """
     first = readings[0]
     for reading in readings:
@@ -277,11 +277,11 @@ def on_one_axis(readings: Sequence[Reading], relative: bool | None) -> list[Read
             readings = [by_depth(reading) for reading in readings]
             first = readings[0]
     for reading in readings:
-        for axis, own, labels in zip(first.axes, reading.labels, first.labels, strict=True):
-            if own != labels:
+        for axis, labels, expected in zip(first.axes, reading.labels, first.labels, strict=True):
+            if labels != expected:
                 raise SweepError(
-                    f"{first.name} has {list(labels)} along {axis!r} in {first.item.title!r} and "
-                    f"{list(own)} in {reading.item.title!r}; choose what both have with {axis}=, or "
+                    f"{first.name} has {list(expected)} along {axis!r} in {first.item.title!r} and "
+                    f"{list(labels)} in {reading.item.title!r}; choose what both have with {axis}=, or "
                     "select a part of the sweep."
                 )
     return list(readings)

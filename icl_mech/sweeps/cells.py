@@ -1,4 +1,4 @@
-"""What averages hold: a number, or numbers along axes, for every place that was not averaged."""
+"""Cells of averages: a number, or numbers along axes, for every place that was not averaged."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,9 +24,9 @@ class Cell:
         high: Upper ends.
         units: What was averaged at the outermost level that has several.
         points: Value of each unit.
-        counts: How many values of each averaged dimension.
+        counts: Number of values of each averaged dimension.
         items: Number of items.
-        prompts: Prompts of an item, the fewest.
+        prompts: Smallest number of prompts of an item.
     """
 
     dims: Mapping[str, Any]
@@ -45,16 +45,16 @@ class Averaged:
     """A quantity averaged over dimensions of a sweep.
 
     Attributes:
-        name: Of the quantity.
+        name: Name of the quantity.
         unit: Quantity and unit.
         over: Dimensions that were averaged, outermost first.
-        fixed: Of these, those whose spread is no part of the intervals.
+        fixed: Averaged dimensions whose spread is not part of the intervals.
         axes: Names of the quantity's own axes.
         labels: Labels along each of them.
         cells: One for each place along the other dimensions.
         minus: What was subtracted.
         missing: Items that are not part of it, in words.
-        heading: Of figures.
+        heading: Heading of figures.
     """
 
     name: str
@@ -83,16 +83,18 @@ class Averaged:
         Raises:
             SweepError: none, or several.
         """
-        found = [c for c in self.cells if all(c.dims.get(d) == own for d, own in dims.items())]
-        if len(found) != 1:
+        matches = [
+            c for c in self.cells if all(c.dims.get(d) == value for d, value in dims.items())
+        ]
+        if len(matches) != 1:
             raise SweepError(
-                f"{len(found)} cells of {self.name} are at {dims or 'no named place'}; they differ in "
+                f"{len(matches)} cells of {self.name} are at {dims or 'no named place'}; they differ in "
                 f"{', '.join(self.varied) or 'nothing'}."
             )
-        return found[0]
+        return matches[0]
 
     def basis(self, cell: Cell) -> str:
-        """Over how many seeds, tasks ... and prompts: `5 seeds × 48 prompts`; and if items lack it."""
+        """What a cell is averaged over: `5 seeds × 48 prompts`; and how many items have it, if some lack it."""
         parts = [f"{n} {dim if n == 1 else plural(dim)}" for dim, n in cell.counts.items()]
         prompts = "prompt" if cell.prompts == 1 else "prompts"
         text = " × ".join([*parts, f"{cell.prompts} {prompts}"])
@@ -100,7 +102,7 @@ class Averaged:
         return text if cell.items >= every else f"{text}; {cell.items} of {every} items have it"
 
     def summary(self) -> str:
-        """The number, or how many there are of what."""
+        """The number with its interval, or what the numbers vary over."""
         over = " and ".join(plural(dim) for dim in self.over) or "nothing"
         if len(self.cells) == 1 and not self.axes:
             cell = self.cells[0]

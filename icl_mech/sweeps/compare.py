@@ -28,13 +28,13 @@ LONGEST = 200
 """Characters of a remark on a claim, about two lines; the appendix has all."""
 
 COLUMNS = ("paper", "claim", "model", "task", "status", "quantity")
-"""Of the table of claims, before their effects."""
+"""Columns of the table of claims, before those of their effects."""
 
 ASKED = (ABLE, ADDS)
 """Questions that come before the papers' claims."""
 
 UNSAID = {"cannot be judged"}
-"""With which nothing disagrees."""
+"""Statuses that do not disagree with any other."""
 
 NESTED = (
     "Square brackets hold nested 95 % intervals: over seeds and, of means over tasks, over tasks first. More seeds "
@@ -48,7 +48,7 @@ class Comparison(Paged):
 
     Attributes:
         sweep: All their items.
-        names: Of the runs.
+        names: Names of the runs.
     """
 
     sweep: Sweep
@@ -60,39 +60,39 @@ class Comparison(Paged):
 
         A claim stands if it stands among all claims and models that can be judged (Holm).
         """
-        found = [
-            replace(own, paper=study.source or study.name)
+        results = [
+            replace(result, paper=study.source or study.name)
             for study in judging(self.sweep)
             for claim in study.claims
-            for own in by_model(self.sweep, claim)
+            for result in by_model(self.sweep, claim)
         ]
-        return among_all(found)
+        return among_all(results)
 
     @cached_property
     def able(self) -> tuple[Judged, ...]:
-        """Whether each model does the task, as far as the items hold its own answers; no claim of a paper."""
+        """Whether each model does the task, if the items hold its own answers; not a claim of a paper."""
         return tuple(by_model(self.sweep, ABLE))
 
     @cached_property
     def helped(self) -> tuple[Judged, ...]:
-        """Whether demonstrations help each model, as far as that was measured; no claim of a paper."""
+        """Whether demonstrations help each model, if that was measured; not a claim of a paper."""
         return tuple(by_model(self.sweep, ADDS))
 
     def to_pandas(self) -> "pd.DataFrame":
         """One row for each effect of a claim, model and task: status, and the effect with its interval.
 
-        Task `all` is the mean over tasks, where there are several; its status stands among all claims
-        (Holm), that of a task is its own.
+        Task `all tasks` is the mean over tasks, where there are several; its status is corrected for
+        all claims (Holm), that of a task is not.
         """
         import pandas as pd
 
         rows = []
-        for own in self.judged:
-            place = {"paper": own.paper, "claim": own.text, "model": own.model}
+        for result in self.judged:
+            place = {"paper": result.paper, "claim": result.text, "model": result.model}
             rows += [
-                {**place, "task": task, "status": one.status, "quantity": name, **ends._asdict()}
-                for task, one in own.places.items()
-                for name, ends in one.effects.items()
+                {**place, "task": task, "status": judged.status, "quantity": name, **ends._asdict()}
+                for task, judged in result.places.items()
+                for name, ends in judged.effects.items()
             ]
         return pd.DataFrame(rows, columns=[*COLUMNS, *Interval._fields])
 
@@ -113,28 +113,28 @@ class Comparison(Paged):
             SweepError: nothing can be drawn.
         """
         every = (*self.able, *self.helped, *self.judged)
-        found = sections(self.sweep)
-        if not found.sections:
+        content = sections(self.sweep)
+        if not content.sections:
             raise SweepError("The items hold nothing that the page could show.")
         known = facts(self.sweep)
         origin = Origin(
-            findings(every, {section.key for section in found.sections}),
+            findings(every, {section.key for section in content.sections}),
             known,
             self.sweep.made.get("command", ""),
-            [NESTED, f"{HOLM}.", *failures(self.sweep), *self.sweep.skipped, *found.notes],
+            [NESTED, f"{HOLM}.", *failures(self.sweep), *self.sweep.skipped, *content.notes],
         )
         tasks = len({item.task for item, _ in self.sweep})
         names = self.names or tuple(dict.fromkeys(item.model for item in self.sweep.plan))
         first = [
-            name for own in zip_longest(*(s.first for s in judging(self.sweep))) for name in own
+            name for row in zip_longest(*(s.first for s in judging(self.sweep))) for name in row
         ]
         return Page(
             f"What holds for {listed(names)}{f' on {tasks} tasks' if tasks > 1 else ''}?",
-            levels(found.sections, [name for name in first if name]),
+            levels(content.sections, [name for name in first if name]),
             kicker="Comparison of runs" if self.names else "Sweep",
             lead=lead(self.able, self.judged),
             origin=origin,
-            about=" · ".join(f"{own.name}: {own.value}" for own in known if own.name in ABOUT),
+            about=" · ".join(f"{fact.name}: {fact.value}" for fact in known if fact.name in ABOUT),
             matrix=matrix(every) if every else None,
         )
 
@@ -144,18 +144,18 @@ def compare(*runs: object, names: Sequence[str] | None = None) -> Comparison:
 
     Args:
         *runs: Sweeps, analyses, or the folders of either.
-        names: What to call them; by default the models' names, with the folders' where a model comes twice.
+        names: Names of the runs; by default the models' names, with the folders' where a model comes twice.
 
     Raises:
-        SweepError: fewer than two runs, no run, or other names than there are runs.
+        SweepError: fewer than two runs, something that is not a run, or not one name for each run.
     """
     if len(runs) < 2:
         raise SweepError("Give two runs at least: compare('runs/a', 'runs/b').")
-    found = [as_sweep(run) for run in runs]
-    called = list(names) if names is not None else _names(runs, found)
+    sweeps = [as_sweep(run) for run in runs]
+    called = list(names) if names is not None else _names(runs, sweeps)
     if len(called) != len(runs) or len(set(called)) < len(called):
         raise SweepError(f"names={called}; give {len(runs)} different names, one for each run.")
-    return Comparison(Joined(dict(zip(called, found, strict=True))), tuple(called))
+    return Comparison(Joined(dict(zip(called, sweeps, strict=True))), tuple(called))
 
 
 def comparison(sweep: Sweep) -> Comparison:
@@ -163,8 +163,8 @@ def comparison(sweep: Sweep) -> Comparison:
     return Comparison(sweep)
 
 
-def _names(runs: Sequence[Any], found: Sequence[Sweep]) -> list[str]:
-    names = [own.plan[0].model for own in found]
+def _names(runs: Sequence[Any], sweeps: Sequence[Sweep]) -> list[str]:
+    names = [sweep.plan[0].model for sweep in sweeps]
     if len(set(names)) < len(names):
         places = [Path(run).name if isinstance(run, str | Path) else "" for run in runs]
         if "" in places or len(set(places)) < len(places):
@@ -177,26 +177,26 @@ def _names(runs: Sequence[Any], found: Sequence[Sweep]) -> list[str]:
 
 
 def findings(found: Sequence[Judged], keys: Container[str] = ()) -> list[Finding]:
-    """One for each claim and model, in full; they link to sections of these keys."""
-    several = len({own.model for own in found}) > 1
+    """One finding for each claim and model, in full; findings link to sections of these keys."""
+    several = len({result.model for result in found}) > 1
     return [
         Finding(
-            f"{own.text} – **{own.model}**" if several else own.text,
-            own.status,
-            own.finding,
-            own.claim.part if own.claim.part in keys else "",
-            word=OPENINGS[own.status].lower() if own.claim in ASKED else "",
+            f"{result.text} – **{result.model}**" if several else result.text,
+            result.status,
+            result.finding,
+            result.claim.part if result.claim.part in keys else "",
+            word=OPENINGS[result.status].lower() if result.claim in ASKED else "",
         )
-        for own in found
+        for result in found
     ]
 
 
 def matrix(found: Sequence[Judged]) -> ClaimMatrix:
     """Claims by models and tasks, the mean over tasks last."""
-    models: dict[str, tuple[str, ...]] = {own.model: (*own.places,) for own in found}
+    models: dict[str, tuple[str, ...]] = {result.model: (*result.places,) for result in found}
     claims: dict[str, dict[str, Judged]] = {}
-    for own in found:
-        claims.setdefault(own.text, {})[own.model] = own
+    for result in found:
+        claims.setdefault(result.text, {})[result.model] = result
     rows = []
     for text, models_of in claims.items():
         first = next(iter(models_of.values())).claim
@@ -215,32 +215,34 @@ def matrix(found: Sequence[Judged]) -> ClaimMatrix:
     alike: dict[str, list[str]] = {}
     for text, models_of in claims.items():
         if text not in (QUESTION, HELP) and (
-            told := _remark([*models_of.values()], len(models) > 1)
+            remark := _remark([*models_of.values()], len(models) > 1)
         ):
-            alike.setdefault(told, []).append(_short(text))
-    remarks = tuple(f"**{_few(names)}** – {told}." for told, names in alike.items())
+            alike.setdefault(remark, []).append(_short(text))
+    remarks = tuple(f"**{_few(names)}** – {remark}." for remark, names in alike.items())
     columns = tuple((model, tuple(places)) for model, places in models.items())
     return ClaimMatrix(caption, columns, tuple(rows), remarks, ALL * several)
 
 
-def _sign(own: Judged, names: Sequence[str]) -> Sign:
-    effects = (own.effects.get(name) for name in names)
-    return Sign(own.status, tuple(said(o, sign=True) if o else "" for o in effects), own.finding)
+def _sign(result: Judged, names: Sequence[str]) -> Sign:
+    effects = (result.effects.get(name) for name in names)
+    return Sign(
+        result.status, tuple(said(o, sign=True) if o else "" for o in effects), result.finding
+    )
 
 
-def _remark(found: Sequence[Judged], several: bool) -> str:
-    """What the signs of a claim cannot say, of at most about two lines; empty if there is nothing."""
+def _remark(results: Sequence[Judged], several: bool) -> str:
+    """What the signs of a claim cannot say, in at most about two lines; empty if there is nothing."""
     by_words: dict[str, list[str]] = {}
-    for own in found:
-        if own.remark:
-            by_words.setdefault(own.remark, []).append(own.model)
-    told = [
+    for result in results:
+        if result.remark:
+            by_words.setdefault(result.remark, []).append(result.model)
+    remarks = [
         f"{listed(models)}: {words}" if several else words for words, models in by_words.items()
     ]
-    kept = told
+    kept = remarks
     while len(kept) > 1 and len("; ".join(kept)) > LONGEST:
         kept = kept[:-1]
-    return "; ".join([*kept, *["more below"] * (len(kept) < len(told))])
+    return "; ".join([*kept, *["more below"] * (len(kept) < len(remarks))])
 
 
 def _short(text: str) -> str:
@@ -248,40 +250,46 @@ def _short(text: str) -> str:
 
 
 def lead(able: Sequence[Judged], found: Sequence[Judged]) -> str:
-    """Whether models do their tasks, where verdicts differ between tasks and models, and only then what means say."""
+    """Whether models do their tasks, where verdicts differ between tasks and models, and what the means show."""
     if not found:
         return f"{_able(able)} None of the papers' claims can be judged from these items.".strip()
     statuses: dict[str, set[str]] = {}
-    known = [own for own in found if own.status not in UNSAID]
-    for own in known:
-        statuses.setdefault(_short(own.text), set()).add(own.status)
-    by_task = [(_short(own.text), {o.status for o in own.tasks.values()} - UNSAID) for own in found]
-    tasks = [name for name, own in by_task if len(own) > 1]
-    apart = {"tasks": tasks, "models": [name for name, own in statuses.items() if len(own) > 1]}
+    known = [result for result in found if result.status not in UNSAID]
+    for result in known:
+        statuses.setdefault(_short(result.text), set()).add(result.status)
+    by_task = [
+        (_short(result.text), {o.status for o in result.tasks.values()} - UNSAID)
+        for result in found
+    ]
+    tasks = [name for name, verdicts in by_task if len(verdicts) > 1]
+    apart = {
+        "tasks": tasks,
+        "models": [name for name, verdicts in statuses.items() if len(verdicts) > 1],
+    }
     differ = "; ".join(
         f"verdicts differ between {who} on {_few(dict.fromkeys(names))}"
         for who, names in apart.items()
         if names
     )
-    shown = sum(own.status == "supported" for own in found)
-    means = "by means over tasks" if any(len(own.tasks) > 1 for own in found) else "here"
-    told = f"Of {counted(len(known), 'verdict')} reached {means}, {shown} {'is' if shown == 1 else 'are'} “supported”."
-    told = told if known else f"No claim can be judged {means}."
+    shown = sum(result.status == "supported" for result in found)
+    means = "by means over tasks" if any(len(result.tasks) > 1 for result in found) else "here"
+    summary = f"Of {counted(len(known), 'verdict')} reached {means}, {shown} {'is' if shown == 1 else 'are'} “supported”."
+    summary = summary if known else f"No claim can be judged {means}."
     differ = f"{differ[:1].upper()}{differ[1:]}." * bool(differ)
-    return " ".join(filter(None, (_able(able), differ, told)))
+    return " ".join(filter(None, (_able(able), differ, summary)))
 
 
 def _able(able: Sequence[Judged]) -> str:
-    """Which models do which tasks better than a constant answer, in a sentence."""
+    """A sentence on which models exceed the majority-class baseline on which tasks."""
     every = [
-        (own.model, t, o.status)
-        for own in able
-        for t, o in own.places.items()
+        (result.model, t, o.status)
+        for result in able
+        for t, o in result.places.items()
         if t != ALL and o.effects
     ]
     few = [f"{model} on {task}" for model, task, status in every if status == "cannot be judged"]
     lacking = [f"{model} on {task}" for model, task, status in every if status != "supported"]
-    lacking = [own for own in lacking if own not in few]
+    lacking = [name for name in lacking if name not in few]
     if not every:
         return ""
     if not lacking and not few:
@@ -290,14 +298,14 @@ def _able(able: Sequence[Judged]) -> str:
         return f"Whether answers are better than a constant one cannot be judged from fewer than {FEWEST_PROMPTS} prompts."
     if len(lacking) == len(every):
         return "Nothing is shown to answer better than a constant answer."
-    told = (
+    sentences = (
         ("Not shown to answer better than a constant answer", lacking),
         (f"Cannot be judged from fewer than {FEWEST_PROMPTS} prompts", few),
     )
-    return " ".join(f"{words}: {_few(names)}." for words, names in told if names)
+    return " ".join(f"{words}: {_few(names)}." for words, names in sentences if names)
 
 
 def _few(names: Iterable[str], most: int = 4) -> str:
-    found = [*names]
-    more = [f"{len(found) - most + 1} more"] if len(found) > most else []
-    return listed([*found[: most - 1], *more] if more else found)
+    every = [*names]
+    more = [f"{len(every) - most + 1} more"] if len(every) > most else []
+    return listed([*every[: most - 1], *more] if more else every)

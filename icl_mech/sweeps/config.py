@@ -25,34 +25,34 @@ NOT_IN_FILES = ("executor", "out", "resume", "overwrite", "progress", "plan", "o
 
 
 def keys() -> tuple[str, ...]:
-    """What a file may hold."""
-    own = [name for name in inspect.signature(sweep).parameters if name not in NOT_IN_FILES]
-    return (*own, *OF_STUDIES, *OF_RUNS)
+    """Keys that a file may hold."""
+    names = [name for name in inspect.signature(sweep).parameters if name not in NOT_IN_FILES]
+    return (*names, *OF_STUDIES, *OF_RUNS)
 
 
 def read_config(file: str | Path, load: Mapping[str, object] | None = None) -> dict[str, Any]:
     """The arguments of `sweep` that a file holds.
 
-    Paths of models and tasks are read from the file's own folder. `load` says how models are loaded for
-    which the file says nothing else, see `LOADING`.
+    Paths of models and tasks are read from the file's own folder. `load` says how models are loaded
+    unless the file says otherwise, see `LOADING`.
 
     Raises:
-        SweepError: it is no YAML, or holds keys or values that it may not.
+        SweepError: it is not YAML, or holds keys or values that are not allowed.
     """
     path = Path(expanduser(file))
-    found = read_yaml(path, SweepError)
-    if found is None:
+    content = read_yaml(path, SweepError)
+    if content is None:
         raise SweepError(f"{str(path)!r} is empty; expected keys with values: {', '.join(keys())}.")
-    return arguments(found, path.parent, load, f"The file {str(path)!r}")
+    return arguments(content, path.parent, load, f"The file {str(path)!r}")
 
 
 def arguments(
     found: object, folder: Path, load: Mapping[str, object] | None = None, what: str = "The file"
 ) -> dict[str, Any]:
-    """The arguments that plain values stand for.
+    """The arguments of `sweep` from plain values.
 
     Raises:
-        SweepError: keys or values that cannot be.
+        SweepError: keys or values that are not allowed.
     """
     given = mapping(found, what, keys())
     for name in ("models", "tasks"):
@@ -68,7 +68,9 @@ def arguments(
     if "seeds" in given:
         read["seeds"] = seeds(given["seeds"])
     if "interventions" in given:
-        read["interventions"] = [load_intervention(own) for own in given["interventions"]]
+        read["interventions"] = [
+            load_intervention(intervention) for intervention in given["interventions"]
+        ]
     if given.get("false_share", ()) is None:
         read["false_share"] = (None,)
     return read
@@ -94,21 +96,21 @@ def mapping(found: object, what: str, known: Collection[str]) -> dict[str, Any]:
 
 
 def seeds(given: object) -> Any:
-    """Seeds from a list or a stretch: `[0, 3]`, `0-4`.
+    """Seeds from a list or a range: `[0, 3]`, `0-4`.
 
     Raises:
-        SweepError: one number, which might mean one seed or so many.
+        SweepError: one number, which might mean one seed or a number of seeds.
     """
     if isinstance(given, str) and given.count("-") == 1:
         first, _, last = given.partition("-")
         try:
-            found = range(int(first), int(last) + 1)
+            numbers = range(int(first), int(last) + 1)
         except ValueError:
-            found = range(0)
-        if len(found) > SEEDS:
+            numbers = range(0)
+        if len(numbers) > SEEDS:
             raise SweepError(f"seeds: {given}; at most {SEEDS} of them.")
-        if found:
-            return found
+        if numbers:
+            return numbers
     if not isinstance(given, list):
         raise SweepError(f"seeds: {shown(given)}; write a list such as [0, 1, 2], or 0-4.")
     return given
@@ -118,7 +120,7 @@ def seeds(given: object) -> Any:
 
 
 def _placed(given: str, folder: Path) -> str:
-    """A path beside the file, if there is one; else the name as it is."""
+    """A path in the file's folder, if it exists; else the name as it is."""
     beside = folder / given
     is_path = os.sep in given or Path(given).suffix
     return str(beside) if is_path and exists(beside) else given
@@ -126,9 +128,9 @@ def _placed(given: str, folder: Path) -> str:
 
 def _models(given: object, folder: Path, load: Mapping[str, object]) -> Any:
     if isinstance(given, Mapping) and "path" not in given:
-        return {str(name): _model(own, folder, load) for name, own in given.items()}
+        return {str(name): _model(model, folder, load) for name, model in given.items()}
     several = given if isinstance(given, list) else [given]
-    return [_model(own, folder, load) for own in several]
+    return [_model(model, folder, load) for model in several]
 
 
 def _model(given: object, folder: Path, load: Mapping[str, object]) -> Any:
@@ -144,8 +146,8 @@ def _model(given: object, folder: Path, load: Mapping[str, object]) -> Any:
 
 def _tasks(given: object, folder: Path) -> Any:
     if isinstance(given, Mapping):
-        return {str(name): _task(str(name), own, folder) for name, own in given.items()}
-    return [_task("", own, folder) for own in (given if isinstance(given, list) else [given])]
+        return {str(name): _task(str(name), task, folder) for name, task in given.items()}
+    return [_task("", task, folder) for task in (given if isinstance(given, list) else [given])]
 
 
 def _task(name: str, given: object, folder: Path) -> Any:
@@ -165,10 +167,10 @@ def _task(name: str, given: object, folder: Path) -> Any:
 def _texts(name: str, given: Mapping[Any, Any], folder: Path) -> TextSet:
     """A set of texts from a list or a file."""
     options = mapping(given, f"The texts {name!r}", ("texts", "spans"))
-    own, spans = options["texts"], options.get("spans", "sentences")
-    if isinstance(own, str):
-        return TextSet.load(_placed(own, folder), name=name, spans=spans)
-    return TextSet(name or "texts", own, spans)
+    texts, spans = options["texts"], options.get("spans", "sentences")
+    if isinstance(texts, str):
+        return TextSet.load(_placed(texts, folder), name=name, spans=spans)
+    return TextSet(name or "texts", texts, spans)
 
 
 # --- measurements ---
@@ -185,7 +187,7 @@ def by_name() -> dict[str, type[AnyMeasurement[Any, Any]]]:
 
 
 def measurement(entry: object) -> AnyMeasurement[Any, Any]:
-    """A measurement from `flow` or `{flow: {loss: label}}`; class names and addresses will do too.
+    """A measurement from `flow` or `{flow: {loss: label}}`; class names and addresses work too.
 
     Raises:
         SweepError: no such measurement or variant.
@@ -200,7 +202,9 @@ def measurement(entry: object) -> AnyMeasurement[Any, Any]:
             "- flow: {loss: label}"
         )
     kind = _kind(str(name))
-    given = mapping(values or {}, f"The measurement {name!r}", [own.name for own in fields(kind)])
+    given = mapping(
+        values or {}, f"The measurement {name!r}", [field.name for field in fields(kind)]
+    )
     try:
         return kind(**given) if isinstance(kind, type) else replace(kind, **given)
     except (IclMechError, TypeError) as error:
@@ -208,13 +212,13 @@ def measurement(entry: object) -> AnyMeasurement[Any, Any]:
 
 
 def _kind(name: str) -> "AnyMeasurement[Any, Any] | type[AnyMeasurement[Any, Any]]":
-    """The class of a name, or what stands at an address."""
+    """The measurement class of a name, or the class or value at an address."""
     if is_address(name):
-        found: AnyMeasurement[Any, Any] | type[AnyMeasurement[Any, Any]]
-        found = kind_at(name, AnyMeasurement, SweepError)
-        return found
+        value: AnyMeasurement[Any, Any] | type[AnyMeasurement[Any, Any]]
+        value = kind_at(name, AnyMeasurement, SweepError)
+        return value
     known = by_name()
-    classes = {own.__name__.lower(): own for own in known.values()}
+    classes = {kind.__name__.lower(): kind for kind in known.values()}
     classes |= {old.lower(): getattr(measurements, now) for old, now in MEASUREMENTS.items()}
     kind = known.get(key_now(name.replace("-", "_"))) or classes.get(name.lower())
     if kind is None:

@@ -1,4 +1,4 @@
-"""Where items run: in this process, in processes of our own, or on anybody's executor."""
+"""Ways to run items: in this process, in worker processes, or on a given executor."""
 
 import multiprocessing
 import os
@@ -18,23 +18,23 @@ from icl_mech.sweeps.patience import Flying, gone, too_long
 from icl_mech.sweeps.work import Job, Outcome, run_job, use_device
 
 TRIES = 3
-"""How often an item is run whose worker was killed, or that could not be sent."""
+"""Number of times an item is tried whose worker was killed, or that could not be sent."""
 
 
 def serially(jobs: Sequence[Job]) -> Iterator[Outcome]:
-    """One after the other, here."""
+    """Run items one after the other in this process."""
     yield from map(run_job, jobs)
 
 
 class Workers:
-    """Processes of our own, begun anew if one of them is killed."""
+    """Worker processes, started anew if one of them is killed."""
 
     def __init__(self, count: int, devices: Sequence[str] = ()) -> None:
-        """Nothing is started yet.
+        """Set the number of processes; none is started yet.
 
         Args:
             count: Number of processes.
-            devices: One for each of them; none: models go where they go by default.
+            devices: One for each process; empty: the default device.
         """
         self.count, self._devices = count, tuple(devices)
         self._pool: ProcessPoolExecutor | None = None
@@ -52,7 +52,7 @@ class Workers:
         return self._pool.submit(run_job, job)
 
     def begin_anew(self) -> None:
-        """After a process was killed: the others are stopped, new ones start with the next item."""
+        """Stop all processes after one was killed; new ones start with the next item."""
         self.stop()
 
     def stop(self) -> None:
@@ -69,7 +69,7 @@ class Workers:
 
 
 def _begin(threads: int, devices: Any) -> None:
-    """In a new process: few threads, a device, no Ctrl-C of its own, an end with its parent."""
+    """Initialise a worker: limit its threads, set its device, ignore Ctrl-C and exit with the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(threads)
     if devices is not None:
@@ -85,10 +85,10 @@ def _end_with(sentinel: int) -> None:
 
 
 def in_processes(jobs: Sequence[Job], workers: Workers, timeout: float) -> Iterator[Outcome]:
-    """Items in processes of our own; those of a killed process are run again.
+    """Run items in worker processes; items of a killed process are run again.
 
-    All that were running together are suspected. Whoever is suspected twice runs alone, so that
-    an item that kills its process ends no other. An item that takes longer than `timeout` seconds
+    All items that were running together are suspects. An item suspected twice runs alone, so that
+    one that kills its process ends no other. An item that takes longer than `timeout` seconds
     fails: all processes are ended, and the others are run again.
     """
     suspected: Counter[str] = Counter()
@@ -103,7 +103,7 @@ def in_processes(jobs: Sequence[Job], workers: Workers, timeout: float) -> Itera
                 if limit == 1 and suspected[key] >= TRIES:
                     yield _lost(killed, f"its process was killed, {suspected[key]} times")
                 else:
-                    # With one process only the item itself can have done it.
+                    # If only one process ran, the item itself must have killed it.
                     again = limit > 1 and suspected[key] >= 2
                     (single if again else queue).append(killed)
     finally:
@@ -113,7 +113,7 @@ def in_processes(jobs: Sequence[Job], workers: Workers, timeout: float) -> Itera
 def _until_killed(
     queue: "deque[Job]", workers: Workers, limit: int, timeout: float
 ) -> Generator[Outcome, None, list[Job]]:
-    """Run until a process is killed or nothing is left; returns what was running then."""
+    """Run until a process is killed or no item is left; return the items that were running then."""
     flying: Flying[Job] = Flying(timeout)
     lost: list[Job] = []
     while (queue or flying.jobs) and not lost:
@@ -131,11 +131,11 @@ def _until_killed(
             except Exception as error:  # noqa: BLE001 - it could not be sent
                 yield _lost(job, f"it could not be run there ({type(error).__name__}: {error})")
         if late := flying.overdue():
-            queue.extendleft(flying.jobs.values())  # nothing is held against them
+            queue.extendleft(flying.jobs.values())  # they are no suspects
             workers.begin_anew()
             yield from (_lost(job, too_long(timeout)) for job in late)
             return []
-    for future, job in flying.jobs.items():  # all are at an end once one process is
+    for future, job in flying.jobs.items():  # all futures end once one process is killed
         if isinstance(future.exception(), BrokenExecutor):
             lost.append(job)
         else:
@@ -146,11 +146,11 @@ def _until_killed(
 
 
 def on_executor(jobs: Sequence[Job], executor: Executor, timeout: float) -> Iterator[Outcome]:
-    """Items on an executor that was given: all are submitted at once, in order.
+    """Run items on a given executor: all are submitted at once, in order.
 
     An item that comes back with an error of the executor's own (a worker was lost) is submitted
-    again. If the executor is gone, or answers nothing for `timeout` seconds, items fail that have
-    not come back.
+    again. If the executor is gone, or gives no answer for `timeout` seconds, the items that
+    have not come back fail.
 
     Raises:
         SweepError: the executor is broken, and only whoever made it can make another.
@@ -163,7 +163,7 @@ def on_executor(jobs: Sequence[Job], executor: Executor, timeout: float) -> Iter
                 flying.add(executor.submit(run_job, job), job)
             except Exception as error:  # noqa: BLE001, PERF203 - it takes no more
                 why = f"the executor does not take it ({type(error).__name__}: {error})"
-                yield from (_lost(own, why) for own in jobs[number:])
+                yield from (_lost(job, why) for job in jobs[number:])
                 break
         while flying.jobs:
             for future, job in flying.look():
@@ -178,7 +178,7 @@ def on_executor(jobs: Sequence[Job], executor: Executor, timeout: float) -> Iter
                 if not future.cancelled() and problem is None:
                     yield future.result()
                     continue
-                # Of the executor: items return their own.
+                # An error of the executor: errors of items come back as outcomes.
                 why = f"{type(problem).__name__}: {problem}" if problem else "it was cancelled"
                 tries[job.item.key] += 1
                 if tries[job.item.key] >= TRIES or gone(executor):

@@ -39,10 +39,10 @@ DIMS = (
     "n",
     "seed",
 )
-"""What a sweep varies, from the outermost level to the innermost."""
+"""Dimensions that a sweep varies, from the outermost level to the innermost."""
 
 LATER = ("revision", "total", "writing")
-"""Of an item, what is written only where it says something: items of before have the same keys."""
+"""Fields of an item that are written only where they are set: earlier items keep their keys."""
 
 
 @dataclass(frozen=True)
@@ -50,22 +50,22 @@ class Item:
     """One model on one set of prompts, and what is measured there; plain values only.
 
     Attributes:
-        model: Its name.
-        task: Its name, or that of a set of texts.
+        model: Name of the model.
+        task: Name of the task, or of a set of texts.
         study: `label_words`, `overthinking`, `causal`, `default` or `measurements`.
-        labels: Label setting of the demonstrations, of a pair that of the false ones; empty of texts.
+        labels: Label setting of the demonstrations, in a pair that of the false ones; empty for texts.
         false_share: Probability of a false label; None: the setting's own.
-        shots: Demonstrations per class; None: they are counted in all, or there are texts.
+        shots: Demonstrations per class; None: they are counted in all, or the prompts are texts.
         format: Number or pattern of the prompt format; empty: the task's own.
-        demonstrations: `shared` or `per_prompt`; empty of texts.
+        demonstrations: `shared` or `per_prompt`; empty for texts.
         n: Number of prompts.
-        seed: Of demonstrations, queries and random controls.
+        seed: Seed of demonstrations, queries and random controls.
         pair: True and false demonstrations are compared.
         balanced: Queries with equally many true answers per class.
         measured: What is measured: names and variants, and the options of the run.
-        sources: What recognises a model or task that was given as an object.
+        sources: Identities of a model or task that was given as an object.
         total: Demonstrations in all, or `max`.
-        revision: Of the model: a branch, tag or commit.
+        revision: Revision of the model: a branch, tag or commit.
         writing: How prompts are written and scored: `score` and the options of chats of `build_prompts`.
     """
 
@@ -88,7 +88,7 @@ class Item:
     writing: Mapping[str, Any] | None = None
 
     def __hash__(self) -> int:
-        """By its key."""
+        """The hash of its key."""
         return hash(self.key)
 
     @property
@@ -98,7 +98,7 @@ class Item:
 
     @property
     def content(self) -> str:
-        """Recognises what is measured, whatever is varied."""
+        """Digest of what is measured, whatever is varied."""
         return _digest(self.measured)
 
     @cached_property
@@ -117,7 +117,7 @@ class Item:
 
     @property
     def title(self) -> str:
-        """In words."""
+        """The item in words."""
         share = "" if self.false_share is None else f" ({self.false_share:g})"
         revision = "" if self.revision is None else f" at {self.revision}"
         parts = [
@@ -134,9 +134,13 @@ class Item:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for a JSON file; see `from_dict`."""
-        own = {item.name: getattr(self, item.name) for item in fields(self)}
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
         plain: dict[str, Any] = jsonable(
-            {name: value for name, value in own.items() if name not in LATER or value is not None}
+            {
+                name: value
+                for name, value in values.items()
+                if name not in LATER or value is not None
+            }
         )
         return plain
 
@@ -145,9 +149,9 @@ class Item:
         """The item that `to_dict` wrote.
 
         Raises:
-            SweepError: other entries than those of an item.
+            SweepError: the entries are not those of an item.
         """
-        names = {own.name for own in fields(cls)}
+        names = {field.name for field in fields(cls)}
         if not isinstance(values, Mapping) or {*values, *LATER} != names:
             raise SweepError(f"An item of a sweep has the entries {', '.join(sorted(names))}.")
         return cls(**values)
@@ -159,18 +163,18 @@ def _digest(values: object) -> str:
 
 
 STATES = ("done", "failed", "damaged", "unfinished")
-"""What may have become of an item."""
+"""States of an item."""
 
 LIST = "sweep.json"
 ITEMS, RUNNING = "items", ".running"
 ERROR = "error.json"
 
 POLL = 0.2
-"""Seconds between two looks at an item that another process runs."""
+"""Seconds between two checks of an item that another process runs."""
 
 
 def item_folder(folder: Path, key: str) -> Path:
-    """Where an item's results are."""
+    """The folder of an item's results."""
     return folder / ITEMS / key
 
 
@@ -238,7 +242,7 @@ def _mark(file: Path) -> tuple[int, ...]:
 
 @lru_cache(maxsize=4096)
 def _damage(folder: Path, files: tuple[tuple[str, str, tuple[int, ...]], ...]) -> str:
-    """Files are read once, and again when they change."""
+    """The damage of these files, which are read once, and again when they change."""
 
     def read() -> None:
         for path, checksum, _ in files:
@@ -262,10 +266,10 @@ def note_error(folder: Path, values: Mapping[str, Any]) -> None:
 def error_of(folder: Path) -> dict[str, Any] | None:
     """Why an item failed; None if that is not known."""
     try:
-        found = json.loads(content_of_file(folder / ERROR, SweepError))
+        values = json.loads(content_of_file(folder / ERROR, SweepError))
     except (OSError, ValueError, RecursionError, SweepError):
         return None
-    return found if isinstance(found, dict) else None
+    return values if isinstance(values, dict) else None
 
 
 def forget_error(folder: Path) -> None:
@@ -276,9 +280,9 @@ def forget_error(folder: Path) -> None:
 
 @contextmanager
 def alone(folder: Path, key: str, patience: float) -> Iterator[None]:
-    """The right to run an item; waits so many seconds for another process that runs it.
+    """Hold the lock of an item; wait up to `patience` seconds for another process that runs it.
 
-    The system takes it back when the process ends, whatever ends it.
+    The system releases the lock when the process ends, whatever ends it.
 
     Raises:
         SweepError: another process runs it all the time.

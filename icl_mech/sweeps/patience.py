@@ -1,4 +1,4 @@
-"""How long a sweep waits - for an item, an executor that is gone, another process - and what it says meanwhile."""
+"""Waiting for an item, an executor that is gone or another process, and the progress shown meanwhile."""
 
 import ast
 import multiprocessing
@@ -17,7 +17,7 @@ from icl_mech.errors import SweepError
 from icl_mech.frontend import in_notebook
 
 LOOK = 0.5
-"""Seconds between two looks at what does not answer."""
+"""Seconds between two checks of futures that are not done."""
 
 ALIVE = ("running", "connecting", "newly-created")
 """States of a Dask client that may still answer."""
@@ -26,10 +26,10 @@ J = TypeVar("J")
 
 
 class Flying(Generic[J]):
-    """Items under way, by their futures."""
+    """Items that are running or queued, by their futures."""
 
     def __init__(self, timeout: float) -> None:
-        """None yet.
+        """Start without items.
 
         Args:
             timeout: Seconds an item may take.
@@ -40,11 +40,11 @@ class Flying(Generic[J]):
         self._last = time.monotonic()
 
     def add(self, future: "Future[Any]", job: J) -> None:
-        """One more."""
+        """Add an item."""
         self.jobs[future] = job
 
     def look(self) -> Iterator[tuple["Future[Any]", J]]:
-        """Those that are done by now, after waiting for a moment; they are under way no more."""
+        """Remove and return items that are done, after waiting for a moment."""
         done = wait(self.jobs, timeout=LOOK, return_when=FIRST_COMPLETED).done
         now = time.monotonic()
         if done:
@@ -57,9 +57,9 @@ class Flying(Generic[J]):
             yield future, self.jobs.pop(future)
 
     def overdue(self) -> list[J]:
-        """Items that have taken too long; they are under way no more.
+        """Remove and return items that have taken too long.
 
-        An executor that does not tell which of them run is given the time from its last answer.
+        If an executor does not report which items run, the time counts from its last answer.
         """
         now = time.monotonic()
         late = [
@@ -79,7 +79,7 @@ def too_long(timeout: float) -> str:
 
 
 def gone(executor: Executor) -> str | None:
-    """Why an executor will answer no more, as far as it tells; None: it may."""
+    """Why an executor will not answer any more, if it reports that; None: it may still answer."""
     client = getattr(executor, "_client", None)
     status = getattr(client, "status", None)
     if isinstance(status, str) and status not in ALIVE:
@@ -125,27 +125,29 @@ def _guarded(tree: ast.Module, line: int) -> bool:
     return any(
         isinstance(node, ast.If)
         and node.lineno <= line <= (node.end_lineno or node.lineno)
-        and any(isinstance(own, ast.Name) and own.id == "__name__" for own in ast.walk(node.test))
+        and any(
+            isinstance(part, ast.Name) and part.id == "__name__" for part in ast.walk(node.test)
+        )
         for node in tree.body
     )
 
 
 def full_disk(error: BaseException) -> OSError | None:
-    """The error of a disk that takes no more, among what led to this one."""
+    """The error of a full or read-only disk among the causes of this one; None if there is none."""
     import errno
 
-    found: BaseException | None = error
+    cause: BaseException | None = error
     for _ in range(20):
-        if isinstance(found, OSError) and found.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
-            return found
-        if found is None:
+        if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
+            return cause
+        if cause is None:
             return None
-        found = found.__cause__ or found.__context__
+        cause = cause.__cause__ or cause.__context__
     return None
 
 
 def stopped_by(full: str, folder: Path, counts: Mapping[str, int]) -> SweepError:
-    """The error of a sweep whose disk takes no more."""
+    """The error of a sweep that was stopped by a full disk."""
     return SweepError(
         f"The disk of {str(folder)!r} takes no more ({full}); {counts['done']} of {counts['all']} items "
         "are finished and kept, nothing is half-written. Make space, and go on with resume=True."
@@ -166,7 +168,7 @@ class SweepProgress:
 
         Args:
             total: Number of items.
-            before: Of these, finished by an earlier run.
+            before: Number of items that an earlier run finished.
             show: False: nothing; True: a bar; None: a bar in a terminal or notebook, else lines.
         """
         watched = Console(stderr=True).is_terminal or in_notebook()
@@ -204,7 +206,7 @@ class SweepProgress:
             write_line(f"Sweep: {self.words(now - self._began)}; {title}")
 
     def words(self, seconds: float) -> str:
-        """How far it is, and how long it will take."""
+        """How many items are done, and how long the rest will take."""
         done = self._before + self._finished
         text = f"{done} of {self._total} items"
         text += f", {self._failed} failed" if self._failed else ""

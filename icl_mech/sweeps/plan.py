@@ -1,4 +1,4 @@
-"""`Plan`: what a sweep will do: the product of its dimensions, in order, and what is left out."""
+"""`Plan`: the items that a sweep will run, the product of its dimensions in order, and what is left out."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,16 +24,16 @@ Measurements = Sequence[AnyMeasurement[Any, Any]]
 
 @dataclass(frozen=True, eq=False)
 class Content:
-    """What is measured in an item, beside what varies.
+    """What is measured in an item, whatever varies.
 
     Attributes:
-        study: As in an item.
+        study: Name of the study, as in an item.
         pair: It compares true with false demonstrations.
-        measurements: The measurements; of a study those besides.
+        measurements: The measurements, in addition to the study's own if there is one.
         measured: What an item keeps of it.
         runs: The study as a worker gets it: a value, its address, or a name; None: none, or the default one.
         options: Options that the study knows.
-        takes: What it is measured on; of measurements alone None: tasks and sets of texts.
+        takes: What it is measured on; None for measurements alone: tasks and sets of texts.
     """
 
     study: str
@@ -122,23 +122,23 @@ class Grid:
 
     @property
     def counts(self) -> list[tuple[int | None, int | Literal["max"] | None]]:
-        """Per class and in all: one of each pair is None."""
+        """Demonstrations per class and in all; either is None."""
         shots = (PER_CLASS,) if self.shots is None and self.total is None else self.shots or ()
-        return [*((own, None) for own in shots), *((None, own) for own in self.total or ())]
+        return [*((count, None) for count in shots), *((None, count) for count in self.total or ())]
 
 
 def grid_of(**given: Any) -> Grid:
-    """The values along the dimensions; a single one stands for a list of one.
+    """The values along the dimensions; a single value stands for a list of one.
 
     Raises:
-        SweepError: values that cannot be, an empty list, or one value twice.
+        SweepError: invalid values, an empty list, or one value twice.
     """
     hints = Grid.__annotations__
     values: dict[str, Any] = {}
     for name, value in given.items():
         several = name not in ("demonstrations", "balanced", "writing") and value is not None
-        one = not isinstance(value, Sequence) or isinstance(value, str)
-        listed = [value] if several and one and not hasattr(value, "tolist") else value
+        single = not isinstance(value, Sequence) or isinstance(value, str)
+        listed = [value] if several and single and not hasattr(value, "tolist") else value
         values[name] = conformed(name, listed, hints[name], SweepError)
         if several and not values[name]:
             raise SweepError(f"{name} is empty; give one value at least.")
@@ -160,17 +160,17 @@ def grid_of(**given: Any) -> Grid:
 def contents_of(
     study: Any, measurements: Any, options: Mapping[str, Any], run: Mapping[str, Any]
 ) -> list[Content]:
-    """What is measured: studies, or measurements on single sets and those of pairs.
+    """What is measured: studies, or measurements on single prompt sets and on pairs.
 
     Args:
         study: One study, several, or None.
         measurements: Measured besides a study, or alone.
-        options: Of the studies.
-        run: Plain values of how it is run, as far as it changes numbers.
+        options: Options of the studies.
+        run: Plain values of the run options that change numbers.
 
     Raises:
         SweepError: an unknown study.
-        RunError: what is no measurement.
+        RunError: something that is not a measurement.
     """
     measurements = () if measurements is None else measurements
     if isinstance(measurements, AnyMeasurement):
@@ -183,14 +183,16 @@ def contents_of(
     several = isinstance(study, Iterable) and not isinstance(study, str)
     chosen = {}
     for given in study if several else [study]:
-        own = study_named(given, SweepError)
-        chosen[own.name] = (own, given)
-    found = [_of_study(own, given, measurements, options, run) for own, given in chosen.values()]
-    if not found:
+        named = study_named(given, SweepError)
+        chosen[named.name] = (named, given)
+    contents = [
+        _of_study(named, given, measurements, options, run) for named, given in chosen.values()
+    ]
+    if not contents:
         raise SweepError("study is empty; leave it out, or name one.")
-    # What no chosen study has prompts for gets items of its own.
-    studied = {content.pair for content in found}
-    return found + [
+    # Measurements on prompts that no chosen study has get items of their own.
+    studied = {content.pair for content in contents}
+    return contents + [
         content for content in _of_measurements(measurements, run) if content.pair not in studied
     ]
 
@@ -202,16 +204,18 @@ def _of_study(
     options: Mapping[str, Any],
     run: Mapping[str, Any],
 ) -> Content:
-    """What is measured in a study, and besides it on the same prompts."""
-    extra = [own for own in besides if _is_pair(own) is study.pair]
-    names = {own.name for own in extra}
-    variants = [{"measurement": own.name, **own.variants()} for own in besides]
+    """What is measured in a study, and in addition on the same prompts."""
+    extra = [measurement for measurement in besides if _is_pair(measurement) is study.pair]
+    names = {measurement.name for measurement in extra}
+    variants = [
+        {"measurement": measurement.name, **measurement.variants()} for measurement in besides
+    ]
     known = {key: value for key, value in options.items() if key in (*study.options, *OF_EVERY)}
     goal_of(study, extra, known.get("until"), known.get("most"))
     measured = {
         "study": study.name,
         "options": known,
-        "measurements": [own for own in variants if own["measurement"] in names],
+        "measurements": [variant for variant in variants if variant["measurement"] in names],
         **run,
     }
     runs = study.name if is_own(study) else given if isinstance(given, str) else study
@@ -229,14 +233,14 @@ def _of_study(
 
 
 def _of_measurements(measurements: Measurements, run: Mapping[str, Any]) -> list[Content]:
-    found = []
+    contents = []
     for pair in (False, True):
-        own = [given for given in measurements if _is_pair(given) is pair]
-        variants = [{"measurement": given.name, **given.variants()} for given in own]
-        if own:
+        chosen = [given for given in measurements if _is_pair(given) is pair]
+        variants = [{"measurement": given.name, **given.variants()} for given in chosen]
+        if chosen:
             measured = {"measurements": variants, **run}
-            found.append(Content(OF_MEASUREMENTS, pair, tuple(own), measured))
-    return found
+            contents.append(Content(OF_MEASUREMENTS, pair, tuple(chosen), measured))
+    return contents
 
 
 def _is_pair(measurement: AnyMeasurement[Any, Any]) -> bool:
@@ -249,7 +253,7 @@ def planned(
     """The product of all dimensions, in their order.
 
     Raises:
-        IclMechError: what cannot be, before anything runs.
+        IclMechError: invalid values, before anything runs.
     """
     sources, forms = task_sources(tasks), formats_of(formats)
     entries: list[Planned] = []
@@ -326,7 +330,7 @@ class Cell(NamedTuple):
 
 
 def _texts(grid: Grid) -> list[Cell]:
-    """Texts have neither labels nor demonstrations."""
+    """Settings of texts, which have neither labels nor demonstrations."""
     return [Cell("", None, None, None, "", n, seed) for n, seed in product(grid.n, grid.seeds)]
 
 
@@ -335,7 +339,7 @@ def _cells(
 ) -> list[Cell]:
     """Settings of the prompts that make sense for what is measured."""
     usual: tuple[LabelSetting, ...] = ("permuted",) if content.pair else ("correct",)
-    found: dict[Cell, None] = {}
+    cells: dict[Cell, None] = {}
     every = product(grid.labels or usual, grid.false_share, grid.counts, forms, grid.n, grid.seeds)
     for labels, share, (shots, total), form, n, seed in every:
         none = 0 in (shots, total)
@@ -349,8 +353,8 @@ def _cells(
         # Without demonstrations, or with true ones, no label is false: one item instead of many.
         if share is not None and labels not in SHARELESS:
             check_share(share, labels)
-        own = None if labels in SHARELESS else share
+        dose = None if labels in SHARELESS else share
         if none:
-            labels, own = usual[0], None
-        found[Cell(labels, own, shots, total, form, n, seed)] = None
-    return list(found)
+            labels, dose = usual[0], None
+        cells[Cell(labels, dose, shots, total, form, n, seed)] = None
+    return list(cells)

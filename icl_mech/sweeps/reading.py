@@ -33,7 +33,7 @@ class Reading:
 
     Attributes:
         item: The item.
-        name: Of the quantity.
+        name: Name of the quantity.
         axes: Names of its axes.
         labels: Labels along each of them.
         value: Estimates.
@@ -42,10 +42,10 @@ class Reading:
         prompts: Number of prompts it rests on.
         unit: Quantity and unit.
         quantity: What it was computed from, to be paired; None if that is not known.
-        heading: Of figures.
-        ends: Between which it lies by its definition, if that is known.
-        drawn: Which share of the task's queries the item draws: seeds share them. 0 if their number is unknown,
-            as in folders of before it was recorded.
+        heading: Heading of figures.
+        ends: Bounds of the quantity by its definition, if they are known.
+        drawn: Fraction of the task's queries that the item draws: seeds share them. 0 if their number is unknown,
+            as in folders from before it was recorded.
     """
 
     item: Item
@@ -64,11 +64,11 @@ class Reading:
 
     @property
     def bounds(self) -> tuple[float, float] | None:
-        """Between which it lies: shares by their unit, others if that is said."""
+        """Bounds of the quantity: as given in `ends`, else by its unit."""
         return bounds_of(self.unit) if self.ends is None else self.ends
 
     def within(self, low: float, high: float) -> bool:
-        """True if all that is known of it lies there; some shares of sums do not."""
+        """True if all values and interval ends lie there; those of some shares of sums do not."""
         ends = torch.stack([self.value, self.low, self.high]).nan_to_num(nan=low)
         return bool((ends >= low - ROUNDING).all() and (ends <= high + ROUNDING).all())
 
@@ -78,31 +78,31 @@ class Reading:
         Raises:
             SweepError: an axis or label that is not there.
         """
-        found = self
+        reading = self
         for axis, wanted in labels.items():
-            if axis not in found.axes:
+            if axis not in reading.axes:
                 raise SweepError(
                     f"{self.name} has no axis {axis!r}; its axes: {', '.join(self.axes) or 'none'}."
                 )
-            found = found._cut(axis, wanted)
-        return found
+            reading = reading._cut(axis, wanted)
+        return reading
 
     def _cut(self, axis: str, wanted: Any) -> "Reading":
         place = self.axes.index(axis)
         several = isinstance(wanted, list | range)
-        own = list(self.labels[place])
+        known = list(self.labels[place])
         try:
-            index = [own.index(label) for label in (wanted if several else [wanted])]
+            index = [known.index(label) for label in (wanted if several else [wanted])]
         except ValueError:
             raise SweepError(
-                f"{self.name} has nothing at {axis}={wanted!r}; it has {own}."
+                f"{self.name} has nothing at {axis}={wanted!r}; it has {known}."
             ) from None
         ends = [
             end.index_select(place, torch.tensor(index))
             for end in (self.value, self.low, self.high)
         ]
         axes, labels = list(self.axes), list(self.labels)
-        labels[place] = tuple(own[i] for i in index)
+        labels[place] = tuple(known[i] for i in index)
         if not several:
             ends = [end.squeeze(place) for end in ends]
             del axes[place], labels[place]
@@ -121,7 +121,7 @@ class Reading:
         """The difference of two items, by prompts where they are the same queries.
 
         Raises:
-            SweepError: other axes.
+            SweepError: the axes differ.
         """
         if (self.axes, self.labels) != (other.axes, other.labels):
             raise SweepError(
@@ -129,15 +129,15 @@ class Reading:
                 f"{', '.join(self.axes) or 'its axes'}, so no difference can be taken; choose "
                 "labels that both have."
             )
-        one, two = self.quantity, other.quantity
-        if paired and one is not None and two is not None and one.count == two.count:
-            value, low, high = one.minus(two)
+        first, second = self.quantity, other.quantity
+        if paired and first is not None and second is not None and first.count == second.count:
+            value, low, high = first.minus(second)
         else:
             value = self.value - other.value
             below = ((self.value - self.low) ** 2 + (other.high - other.value) ** 2).sqrt()
             above = ((self.high - self.value) ** 2 + (other.value - other.low) ** 2).sqrt()
             low, high = value - below, value + above
-        found = replace(
+        difference = replace(
             self,
             value=value.double(),
             low=low.double(),
@@ -148,11 +148,11 @@ class Reading:
             quantity=None,
             ends=None,
         )
-        return found.at(labels)
+        return difference.at(labels)
 
 
 def share_drawn(item: Item, analysis: Analysis) -> float:
-    """Which share of the task's queries an item draws; 0 if their number was not recorded."""
+    """Fraction of the task's queries that an item draws; 0 if their number was not recorded."""
     pool = origin_of(analysis.results).get("prompts", {}).get("pool") or inf
     return min(1.0, (len(analysis.prompts[0]) if analysis.prompts else item.n) / pool)
 
@@ -160,7 +160,7 @@ def share_drawn(item: Item, analysis: Analysis) -> float:
 def reading_of(item: Item, analysis: Analysis, quantity: object, name: str = "") -> Reading | None:
     """A quantity of an item; None if it has no such part.
 
-    It rests on the prompts of its numbers or of its result, as a function's number on all of the item.
+    It rests on the prompts of its numbers or of its result; a function's number rests on all of the item.
 
     Raises:
         SweepError: a part without that quantity, or a function that gives no number.
@@ -169,28 +169,28 @@ def reading_of(item: Item, analysis: Analysis, quantity: object, name: str = "")
     if callable(quantity):
         called = name or getattr(quantity, "__name__", "quantity").replace("_", " ")
         try:
-            found = quantity(analysis)
+            measured = quantity(analysis)
         except MissingResult:
             return None
-        return None if found is None else _plain(item, called, found, prompts)
+        return None if measured is None else _plain(item, called, measured, prompts)
     if not isinstance(quantity, str):
         raise SweepError(
             f"{quantity!r} is no quantity; give 'part.quantity', such as 'flow.values', or a function "
             "of an analysis."
         )
-    part, _, own = quantity.partition(".")
+    part, _, field = quantity.partition(".")
     if part not in analysis:
         return None
     result = analysis[part]
     prompts = result.provenance.get("prompts", {}).get("count", prompts)
-    found = _of_result(item, result, own, name or quantity, prompts)
-    words = "" if own in MAIN else f": {own.replace('_', ' ')}"
-    return replace(found, heading=name or f"{result.page_title}{words}")
+    measured = _of_result(item, result, field, name or quantity, prompts)
+    words = "" if field in MAIN else f": {field.replace('_', ' ')}"
+    return replace(measured, heading=name or f"{result.page_title}{words}")
 
 
-def _of_result(item: Item, result: Result, own: str, name: str, prompts: int) -> Reading:
+def _of_result(item: Item, result: Result, field: str, name: str, prompts: int) -> Reading:
     known = result.quantities()
-    chosen = next(iter(known), None) if own in MAIN and own not in known else own
+    chosen = next(iter(known), None) if field in MAIN and field not in known else field
     if chosen in known:
         quantity = known[chosen]
         labels = labels_of({chosen: quantity}, result.coordinates())
@@ -198,25 +198,25 @@ def _of_result(item: Item, result: Result, own: str, name: str, prompts: int) ->
         along = tuple(tuple(labels[dim]) for dim in quantity.dims)
         unit, count = quantity.unit or chosen.replace("_", " "), quantity.count
         return Reading(item, name, quantity.dims, along, value, low, high, count, unit, quantity)
-    found = getattr(result, own, None) if own and not own.startswith("_") else None
-    if isinstance(found, Interval | Samples | Real) and not isinstance(found, bool):
-        return _plain(item, name, found, prompts)
+    attribute = getattr(result, field, None) if field and not field.startswith("_") else None
+    if isinstance(attribute, Interval | Samples | Real) and not isinstance(attribute, bool):
+        return _plain(item, name, attribute, prompts)
     raise SweepError(
-        f"{type(result).__name__} has no quantity {own!r} of one number or more with intervals. "
-        f"{near_matches(own, known) if known else 'It has none.'}"
+        f"{type(result).__name__} has no quantity {field!r} of one number or more with intervals. "
+        f"{near_matches(field, known) if known else 'It has none.'}"
     )
 
 
-def _plain(item: Item, name: str, found: object, prompts: int) -> Reading:
-    """What a function gave; a number alone has no interval."""
-    if isinstance(found, Samples):
-        value, low, high = (end.double() for end in (found.values, found.low, found.high))
-        count = prompts if found.per_prompt is None else len(found.per_prompt)
-        return Reading(item, name, found.dims, found.labels, value, low, high, count, found.unit)
-    ends = found if isinstance(found, tuple) else (found, nan, nan)
+def _plain(item: Item, name: str, given: object, prompts: int) -> Reading:
+    """The reading of a function's value; a number alone has no interval."""
+    if isinstance(given, Samples):
+        value, low, high = (end.double() for end in (given.values, given.low, given.high))
+        count = prompts if given.per_prompt is None else len(given.per_prompt)
+        return Reading(item, name, given.dims, given.labels, value, low, high, count, given.unit)
+    ends = given if isinstance(given, tuple) else (given, nan, nan)
     if len(ends) != 3 or not all(isinstance(end, Real) for end in ends):
         raise SweepError(
-            f"{name} gave a {type(found).__name__}; a quantity is a number, an interval (value, low, "
+            f"{name} gave a {type(given).__name__}; a quantity is a number, an interval (value, low, "
             "high) or the Samples of a result."
         )
     value, low, high = (torch.tensor(float(end), dtype=torch.float64) for end in ends)
@@ -224,7 +224,7 @@ def _plain(item: Item, name: str, found: object, prompts: int) -> Reading:
 
 
 def bounds_of(unit: str) -> tuple[float, float] | None:
-    """Between which a quantity of this unit lies, if that is known; of logits and logarithms it is not."""
+    """Bounds of a quantity of this unit; None if unknown, as for logits and logarithms."""
     if "log" in unit or not _SHARES.search(unit):
         return None
     return (-1.0, 1.0) if _CHANGES.search(unit) else (0.0, 1.0)

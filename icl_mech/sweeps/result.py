@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 KEPT = 64
-"""Analyses that are kept in memory once they were read."""
+"""Number of analyses that are kept in memory once they were read."""
 
 
 class Sweep:
@@ -59,7 +59,7 @@ class Sweep:
         skipped: Sequence[str] = (),
         made: Mapping[str, Any] | None = None,
     ) -> None:
-        """As `sweep` and `load` make it."""
+        """Make the sweep, as `sweep` and `load` do."""
         self.plan, self.folder = tuple(items), folder
         self.skipped, self.made = tuple(skipped), dict(made or {})
         self._analyses, self._errors = dict(analyses or {}), dict(errors or {})
@@ -107,7 +107,7 @@ class Sweep:
 
     @property
     def items(self) -> "pd.DataFrame":
-        """One row an item: its place along every dimension, its state, and why it failed."""
+        """One row per item: its place along every dimension, its state, and why it failed."""
         import pandas as pd
 
         rows = [
@@ -128,21 +128,21 @@ class Sweep:
         """Finished items with their results, in order.
 
         Raises:
-            ResultError: the files of one are damaged.
+            ResultError: the files of an item are damaged.
         """
         for item in self.plan:
             if self.state(item) in ("done", "damaged"):
                 yield item, self.analysis(item)
 
     def analysis(self, item: Item | str) -> Analysis:
-        """The results of one item, given as itself or by its key.
+        """The results of an item, given as an item or by its key.
 
         Raises:
             SweepError: no such item, or it is not finished.
             ResultError: its files are damaged.
         """
         key = item.key if isinstance(item, Item) else item
-        chosen = next((own for own in self.plan if own.key == key), None)
+        chosen = next((planned for planned in self.plan if planned.key == key), None)
         if chosen is None:
             raise SweepError(
                 f"The sweep has no item {key!r}. {near_matches(key, [i.key for i in self.plan])}"
@@ -165,11 +165,13 @@ class Sweep:
             self._check_dim(name)
             wanted = value if isinstance(value, list | tuple | set | range) else [value]
             known = list(dict.fromkeys(getattr(item, name) for item in self.plan))
-            missing = [own for own in wanted if own not in known]
+            missing = [place for place in wanted if place not in known]
             if missing:
                 raise SweepError(f"No item has {name}={missing[0]!r}; there are {known}.")
             dims[name] = wanted
-        chosen = [i for i in self.plan if all(getattr(i, d) in own for d, own in dims.items())]
+        chosen = [
+            i for i in self.plan if all(getattr(i, d) in places for d, places in dims.items())
+        ]
         if not chosen:
             raise SweepError("No item is at all of these places at once.")
         return self._part(chosen)
@@ -210,19 +212,21 @@ class Sweep:
                 name (`icl_mech.studies.study.quantities()` has all); or a function of an analysis that gives
                 a number or an interval.
             over: Dimensions that are averaged; the others make the cells.
-            minus: Differences to the items that are alike but for this: `{"labels": "correct"}`;
+            minus: Differences from the items that are alike but for this: `{"labels": "correct"}`;
                 paired where both have the same queries.
-            fixed: Of these, those whose values are all there are: the mean is of just these tasks, say,
-                and their spread is no part of the interval.
-            relative: Layers as a share of the model's depth; None: where models differ in theirs.
-            name: Of the quantity in tables; by default its address.
+            fixed: Averaged dimensions that are not samples of more values: the mean is of just these
+                tasks, say, and their spread is not part of the interval.
+            relative: Layers as a share of the model's depth; None: where models differ in depth.
+            name: Name of the quantity in tables; by default its address.
             **dims: Labels along the quantity's own axes, such as `score="wp"`, and places along
                 dimensions of the sweep.
 
         Raises:
             SweepError: no such quantity, or items that cannot be averaged.
         """
-        given, kept = ((own,) if isinstance(own, str) else tuple(own) for own in (over, fixed))
+        given, kept = (
+            (names,) if isinstance(names, str) else tuple(names) for names in (over, fixed)
+        )
         for dim in (*given, *kept, *(minus or {})):
             self._check_dim(dim)
         part = self.select(**{k: v for k, v in dims.items() if k in DIMS}) if dims else self
@@ -240,7 +244,7 @@ class Sweep:
             quantity = quantities().get(quantity, quantity)
         if isinstance(quantity, Effect):
             effect, name, quantity = quantity, name or quantity.name, quantity.of
-        found, parts = [], set()
+        readings, parts = [], set()
         for item, analysis in self:
             reading = reading_of(item, analysis, quantity, name)
             parts |= set(analysis.results)
@@ -249,8 +253,8 @@ class Sweep:
                 ends = (effect.ends if effect else None) or RANGES.get(kind)
                 prompts = (effect.count(analysis) if effect else None) or reading.prompts
                 drawn = share_drawn(item, analysis)
-                found.append(replace(reading, ends=ends, prompts=prompts, drawn=drawn))
-        if not found:
+                readings.append(replace(reading, ends=ends, prompts=prompts, drawn=drawn))
+        if not readings:
             done = sum(self.state(item) == "done" for item in self.plan)
             if not done:
                 raise SweepError(
@@ -261,7 +265,7 @@ class Sweep:
                 f"None of the {done} finished items has {name or quantity!r}; give part.quantity. "
                 f"{near_matches(part, parts)}"
             )
-        return found
+        return readings
 
     def plot(
         self, quantity: Any, over: str | Sequence[str] = ("seed",), **options: Any
@@ -282,23 +286,23 @@ class Sweep:
         ]
 
     def summary(self) -> str:
-        """How many items there are of what, and what became of them."""
+        """Number of items, what they differ in, and their states."""
         from collections import Counter
 
         states = Counter(self.state(item) for item in self.plan)
-        counts = ", ".join(f"{states[own]} {own}" for own in STATES if states[own])
+        counts = ", ".join(f"{states[state]} {state}" for state in STATES if states[state])
         lines = [f"{counted(len(self.plan), 'item')} ({self._varied() or 'one of each'}): {counts}"]
         lines += [f"  failed: {text}" for text in self.failures()]
         lines += [f"  left out: {text}" for text in self.skipped]
         return "\n".join(lines)
 
     def _varied(self) -> str:
-        """What items differ in; as a product where it is one, without what follows from the rest."""
+        """Dimensions in which items differ, without those that follow from the rest; a product where it is one."""
         counts = {dim: len({getattr(item, dim) for item in self.plan}) for dim in DIMS}
         sizes = {dim: size for dim, size in counts.items() if size > 1}
         for dim in reversed(list(sizes)):
-            rest = [own for own in sizes if own != dim]
-            apart = {tuple(getattr(item, own) for own in rest) for item in self.plan}
+            rest = [name for name in sizes if name != dim]
+            apart = {tuple(getattr(item, name) for name in rest) for item in self.plan}
             if prod(sizes.values()) > len(self.plan) == len(apart):
                 del sizes[dim]
         sign = " × " if prod(sizes.values()) == len(self.plan) else ", "
@@ -313,32 +317,32 @@ class Sweep:
 
 
 class Joined(Sweep):
-    """Several sweeps as one; their models go by the runs' names."""
+    """Several sweeps as one; their models are named after the runs."""
 
     def __init__(self, runs: Mapping[str, Sweep]) -> None:
-        """Items keep all but the name of their model."""
+        """Join the items, which keep all but the name of their model."""
         items: list[Item] = []
         self._origins: dict[str, tuple[Sweep, Item]] = {}
         for name, run in runs.items():
             several = len({item.model for item in run.plan}) > 1
             for item in run.plan:
-                own = replace(item, model=f"{name}, {item.model}" if several else name)
-                self._origins[own.key] = (run, item)
-                items.append(own)
+                renamed = replace(item, model=f"{name}, {item.model}" if several else name)
+                self._origins[renamed.key] = (run, item)
+                items.append(renamed)
         super().__init__(items, skipped=[text for run in runs.values() for text in run.skipped])
 
     def state(self, item: Item) -> str:
-        """As in its own run."""
-        run, own = self._origins[item.key]
-        return run.state(own)
+        """The item's state in its own run."""
+        run, original = self._origins[item.key]
+        return run.state(original)
 
     def error(self, item: Item) -> str:
-        """As in its own run."""
-        run, own = self._origins[item.key]
-        return run.error(own)
+        """Why the item failed in its own run; empty if it did not."""
+        run, original = self._origins[item.key]
+        return run.error(original)
 
     def analysis(self, item: Item | str) -> Analysis:
-        """As in its own run.
+        """The results of an item in its own run.
 
         Raises:
             SweepError: no such item, or it is not finished.
@@ -346,8 +350,8 @@ class Joined(Sweep):
         key = item.key if isinstance(item, Item) else item
         if key not in self._origins:
             raise SweepError(f"There is no item {key!r} among these runs.")
-        run, own = self._origins[key]
-        return run.analysis(own)
+        run, original = self._origins[key]
+        return run.analysis(original)
 
     def _part(self, items: Sequence[Item]) -> Sweep:
         part = Joined({})
@@ -356,7 +360,7 @@ class Joined(Sweep):
 
 
 def as_sweep(run: object) -> Sweep:
-    """A sweep, an analysis, or the folder of one of them.
+    """Take a sweep, an analysis, or the folder of either as a sweep.
 
     Raises:
         SweepError: none of these.
@@ -380,7 +384,7 @@ def as_sweep(run: object) -> Sweep:
 
 
 def item_of(analysis: Analysis) -> Item:
-    """The place of one analysis among those of a sweep, as far as its provenance says it."""
+    """The item that an analysis would be in a sweep, as far as its provenance records it."""
     origin = origin_of(analysis.results)
     true, false = origin.get("prompts", {}), origin.get("false_prompts")
     shown = false or true

@@ -35,10 +35,10 @@ from icl_mech.sweeps.result import Sweep
 from icl_mech.sweeps.work import Job, Outcome, run_item
 
 StudyGiven = Study | str | None
-"""A study, its name, or the address of one of your own."""
+"""A study, its name, or the address of a custom one."""
 
 PATIENCE = 6 * 3600.0
-"""Seconds an item may take unless something else is said."""
+"""Seconds an item may take by default."""
 
 OF_STUDIES = tuple(name for name in OPTIONS if name != "seed")
 OF_RUNS = ("interventions", "batch_size", "memory", "path")
@@ -96,7 +96,7 @@ def sweep(
         total: Demonstrations in all, with classes drawn independently, or `max`, see `build_prompts`;
             with `shots` there are items of both, which are not averaged.
         formats: Prompt formats: numbers of a built-in task's, templates, or None, the task's own.
-        seeds: Of demonstrations, queries and a study's random controls.
+        seeds: Seeds of demonstrations, queries and a study's random controls.
         n: Number of prompts; of texts as many are drawn by seed.
         demonstrations: `shared` or `per_prompt`; None: per prompt for pairs, else shared.
         balanced: Queries with equally many true answers per class.
@@ -119,12 +119,12 @@ def sweep(
         progress: Show a bar; None: in a terminal or notebook, elsewhere a line now and then.
         plan: Run nothing; return the `Forecast` instead, with one entry for items that differ in their
             seed alone, in this process and one after the other.
-        **options: Of studies (`maps`, `loss`, `reduction`, `heads_from`, `nulls`) and of every run
+        **options: Options of studies (`maps`, `loss`, `reduction`, `heads_from`, `nulls`) and of every run
             (`interventions`, `batch_size`, `memory`, `path`), see `analyze`.
 
     Raises:
-        SweepError: dimensions that cannot be, or a folder that holds something else.
-        IclMechError: a model, task or measurement that is refused before anything runs.
+        SweepError: invalid dimensions, or a folder that holds something else.
+        IclMechError: a model, task or measurement that is rejected before anything runs.
     """
     of_studies, of_runs, plain = _options(options)
     grid = grid_of(
@@ -151,7 +151,7 @@ def sweep(
     earlier = _earlier(folder, every, resume=resume, overwrite=overwrite)
     if folder is not None and stage() is None:
         known = {item.key for item in earlier}
-        _write(folder, [*earlier, *(own for own in every.items if own.key not in known)], every)
+        _write(folder, [*earlier, *(item for item in every.items if item.key not in known)], every)
     jobs = [
         Job.of(
             entry,
@@ -168,26 +168,26 @@ def sweep(
     if (rehearsal := stage()) is not None:
         rehearsal.items += _forecasts(jobs)
         return Sweep(every.items, skipped=every.skipped)
-    found = _run(jobs, carry, len(every), folder, progress)
+    outcomes = _run(jobs, carry, len(every), folder, progress)
     if folder is not None:
         return Sweep.load(folder)
-    analyses = {o.key: o.analysis for o in found if o.analysis is not None}
-    errors = {o.key: o.error for o in found if o.error}
+    analyses = {o.key: o.analysis for o in outcomes if o.analysis is not None}
+    errors = {o.key: o.error for o in outcomes if o.error}
     return Sweep(every.items, analyses=analyses, errors=errors, skipped=every.skipped)
 
 
 def _forecasts(jobs: Sequence[Job]) -> Iterator[ItemForecast]:
-    """Of the first of all items that differ in their seed alone."""
+    """Forecasts of the first of all items that differ in their seed alone."""
     alike: dict[Item, list[Job]] = {}
     for job in jobs:
         alike.setdefault(replace(job.item, seed=0), []).append(job)
     for first, *others in alike.values():
-        (own,) = forecast(run_item, first, None).items
-        yield replace(own, title=first.item.title, items=1 + len(others))
+        (estimate,) = forecast(run_item, first, None).items
+        yield replace(estimate, title=first.item.title, items=1 + len(others))
 
 
 def _options(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    """Options of studies, those of every run, and of these what changes numbers, plain."""
+    """Options of studies, options of every run, and plain values of the run options that change numbers."""
     known = (*OF_STUDIES, *OF_RUNS)
     for name in given:
         if name not in known:
@@ -229,7 +229,7 @@ def _folder(
 def _earlier(
     folder: Path | None, plan: Plan, *, resume: bool | Literal["again"], overwrite: bool
 ) -> list[Item]:
-    """Items that the folder knows already.
+    """Items that are listed in the folder already.
 
     Raises:
         SweepError: they are of other measurements, models or tasks, which would be averaged with
@@ -257,19 +257,22 @@ def _earlier(
 
 
 def _changed(items: Sequence[Item], plan: Plan) -> dict[str, tuple[Item, Item]]:
-    """Items of the folder, by key, that are planned again with another model or task of that name."""
+    """Items of the folder, by key, that are planned again with another model or task of the same name."""
     of_models: dict[str, Item] = {item.model: item for item in plan.items}
     of_tasks: dict[str, Item] = {item.task: item for item in plan.items}
-    found: dict[str, tuple[Item, Item]] = {}
+    changed: dict[str, tuple[Item, Item]] = {}
     for item in items:
-        for part, own in (("model", of_models.get(item.model)), ("task", of_tasks.get(item.task))):
-            if own is not None and own.sources.get(part) != item.sources.get(part):
-                found.setdefault(item.key, (item, own))
-    return found
+        for part, current in (
+            ("model", of_models.get(item.model)),
+            ("task", of_tasks.get(item.task)),
+        ):
+            if current is not None and current.sources.get(part) != item.sources.get(part):
+                changed.setdefault(item.key, (item, current))
+    return changed
 
 
 def _differing(changed: Mapping[str, tuple[Item, Item]]) -> str:
-    """What is another now, in words."""
+    """The models and tasks that changed, in words."""
     said: dict[str, None] = {}
     for before, after in changed.values():
         if before.sources.get("task") != after.sources.get("task") and before.task == after.task:
@@ -278,7 +281,7 @@ def _differing(changed: Mapping[str, tuple[Item, Item]]) -> str:
             before.sources.get("model") != after.sources.get("model")
             and before.model == after.model
         ):
-            lines = [set(own.sources.get("model", "").splitlines()) for own in (before, after)]
+            lines = [set(item.sources.get("model", "").splitlines()) for item in (before, after)]
             files = sorted({line.rsplit(" ", 1)[0] for line in lines[0] ^ lines[1] if " " in line})
             of = f" ({listed(files)})" if files else ""
             said[f"The model {before.model!r}{of}"] = None
@@ -302,7 +305,7 @@ def _carrier(
     devices: Sequence[str],
     patience: float,
 ) -> Any:
-    """What runs jobs.
+    """The function that runs jobs.
 
     Raises:
         SweepError: two ways at once, or a model that cannot be sent.
@@ -361,23 +364,23 @@ def _run(
     progress: bool | None,
 ) -> list[Outcome]:
     titles = {job.item.key: job.item.title for job in jobs}
-    found: list[Outcome] = []
+    finished: list[Outcome] = []
     with SweepProgress(total, total - len(jobs), progress) as bar:
         outcomes: Iterator[Outcome] = carry(jobs) if jobs else iter(())
         for outcome in outcomes:
-            found.append(outcome)
+            finished.append(outcome)
             if outcome.state == "full" and folder is not None:
-                done = total - len(jobs) + sum(own.state == "done" for own in found)
+                done = total - len(jobs) + sum(past.state == "done" for past in finished)
                 raise stopped_by(outcome.error, folder, {"done": done, "all": total})
             failed = outcome.state == "failed"
             if failed and folder is not None:
                 _note(folder, outcome)
             bar.done(titles[outcome.key], failed=failed)
-    return found
+    return finished
 
 
 def _note(folder: Path, outcome: Outcome) -> None:
-    """Keep the error of an item whose worker could not."""
+    """Save the error of an item whose worker could not save it."""
     place = item_folder(folder, outcome.key)
     # A worker that was given up may have finished nevertheless.
     if error_of(place) is None and not is_complete(place):

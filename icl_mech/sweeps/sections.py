@@ -24,17 +24,17 @@ from icl_mech.sweeps.result import Sweep
 from icl_mech.sweeps.shown import ALONG, difference_of, note
 
 FEWEST_TASKS = 3
-"""Of fewer the mean is of just these: Student's interval for others would hold everything."""
+"""Fewer tasks stand for just themselves: Student's interval for others would hold everything."""
 
 
 def fixed_of(sweep: Sweep) -> tuple[str, ...]:
-    """What stands for itself only in means over tasks and seeds."""
+    """Dimensions that are fixed in means over tasks and seeds: the mean is of just their values."""
     finished = {item.task for item in sweep.plan if sweep.state(item) == "done"}
     return ("task",) if len(finished) < FEWEST_TASKS else ()
 
 
 def average(sweep: Sweep, mean: Mean, besides: Sequence[str] = ()) -> Averages:
-    """What a figure is of; averaged over these dimensions too.
+    """The averages that a figure shows, taken over the dimensions of `besides` too.
 
     Raises:
         LookupError: there is nothing to be seen along its dimension.
@@ -44,33 +44,33 @@ def average(sweep: Sweep, mean: Mean, besides: Sequence[str] = ()) -> Averages:
         return OF_SWEEPS[mean.quantity](sweep)
     over = (*mean.over, *besides)
     if mean.by_task:
-        found = sweep.average(mean.quantity, over)
-        if "task" not in found.varied:
+        averages = sweep.average(mean.quantity, over)
+        if "task" not in averages.varied:
             raise LookupError
-        return found
+        return averages
     return sweep.average(mean.quantity, over, fixed=fixed_of(sweep))
 
 
 def means_of(sweep: Sweep) -> list[Mean]:
-    """The figures of all studies of the package, and of those of your own that items are of."""
+    """Figures of all built-in studies, and of custom studies that items belong to."""
     swept = {item.study for item in sweep.plan}
-    studies = [own for own in known_studies().values() if is_own(own) or own.name in swept]
+    studies = [study for study in known_studies().values() if is_own(study) or study.name in swept]
     return [mean for study in studies for mean in study.means or _of_claims(study)]
 
 
 def judging(sweep: Sweep) -> list[Study]:
-    """The studies whose claims are judged by these items: those of their pages."""
-    found = [study_of(run.results, run.made) for _, run in sweep]
-    names = {own.name for own in found if own is not None}
-    return [own for own in known_studies().values() if own.name in names]
+    """The studies whose claims are judged by these items: the studies of their pages."""
+    studies = [study_of(run.results, run.made) for _, run in sweep]
+    names = {study.name for study in studies if study is not None}
+    return [study for study in known_studies().values() if study.name in names]
 
 
 def _of_claims(study: Study) -> list[Mean]:
     """One figure for each effect of the claims."""
     return [
-        Mean(claim.text, own.name.capitalize(), claim.part, own, limits=FEW)
+        Mean(claim.text, effect.name.capitalize(), claim.part, effect, limits=FEW)
         for claim in study.claims
-        for own in claim.effects
+        for effect in claim.effects
     ]
 
 
@@ -89,15 +89,15 @@ def _doses(sweep: Sweep) -> Averages:
 
 @dataclass(frozen=True)
 class Sections:
-    """The sections there are, and why others are not."""
+    """Sections of a page, and why others were left out."""
 
     sections: list[Section]
     notes: list[str]
 
 
 def sections(sweep: Sweep, besides: Sequence[str] = ()) -> Sections:
-    """Sections of everything the items hold; means are over these dimensions too."""
-    found, notes = [], []
+    """Sections of everything the items hold; means are over the dimensions of `besides` too."""
+    drawn, notes = [], []
     parts = {name for _, analysis in sweep for name in analysis.results}
     for wanted in means_of(sweep):
         if not (wanted.always or any(wanted.key.startswith(part) for part in parts)):
@@ -105,25 +105,27 @@ def sections(sweep: Sweep, besides: Sequence[str] = ()) -> Sections:
         try:
             averages = average(sweep, wanted, besides)
             free = {*averages.varied, *averages.axes}
-            options: dict[str, Any] = {k: own for k, own in wanted.options.items() if own in free}
-            if "model" in averages.varied:  # it has axes of its own
+            options: dict[str, Any] = {
+                k: value for k, value in wanted.options.items() if value in free
+            }
+            if "model" in averages.varied:  # each model has its own axes
                 options.pop("panels", None)
                 alone = free - {*ALONG, options.get("x")} == {"model"}
                 options |= {"panels": "model"} if alone else {}
                 options["beside"] = _difference(sweep, wanted, averages, besides)
-            found.append(_section(wanted, averages, options, _told(sweep, wanted, besides)))
+            drawn.append(_section(wanted, averages, options, _summary(sweep, wanted, besides)))
         except LookupError:
             continue
         except IclMechError as error:
             if not wanted.always:
                 notes.append(f"{wanted.short} left out: {error}")
-    return Sections(found, notes)
+    return Sections(drawn, notes)
 
 
 def _difference(
     sweep: Sweep, wanted: Mean, averages: Averages, besides: Sequence[str]
 ) -> Averages | None:
-    """The second of two models minus the first; None where there are others, or nothing to subtract."""
+    """The second of two models minus the first; None if there are not two, or nothing to subtract."""
     models = list(dict.fromkeys(cell.dims["model"] for cell in averages.cells))
     if len(models) != 2 or wanted.by_task or wanted.quantity in OF_SWEEPS:
         return None
@@ -136,26 +138,29 @@ def _difference(
         return None
 
 
-def _told(sweep: Sweep, wanted: Mean, besides: Sequence[str]) -> str:
-    """The single numbers that sum a figure up."""
+def _summary(sweep: Sweep, wanted: Mean, besides: Sequence[str]) -> str:
+    """The single numbers that summarise a figure."""
     parts = []
     for name in wanted.told:
         try:
-            found = sweep.average(name, ("task", "seed", *besides), fixed=fixed_of(sweep))
+            averages = sweep.average(name, ("task", "seed", *besides), fixed=fixed_of(sweep))
         except IclMechError:
             continue
-        own = [f"{_words(found, cell)}{said(ends_of(cell), sign=True)}" for cell in found.cells[:6]]
-        parts.append(f"{name}: {', '.join(own)}")
+        values = [
+            f"{_words(averages, cell)}{said(ends_of(cell), sign=True)}"
+            for cell in averages.cells[:6]
+        ]
+        parts.append(f"{name}: {', '.join(values)}")
     text = "; ".join(parts)
     return f"{text[:1].upper()}{text[1:]}." if text else ""
 
 
-def _section(wanted: Mean, averages: Averages, options: dict[str, Any], told: str) -> Section:
+def _section(wanted: Mean, averages: Averages, options: dict[str, Any], summary: str) -> Section:
     over, apart = " and ".join(averages.over), difference_of(options.get("beside"))
     apart = f" Also **{apart}**, where both have the same item." if apart else ""
     return Section(
         wanted.question,
-        told or answer(averages),
+        summary or answer(averages),
         averages.drawing(**options),
         {
             "quantity": averages.name,
@@ -172,7 +177,7 @@ def _section(wanted: Mean, averages: Averages, options: dict[str, Any], told: st
 
 
 def answer(averages: Averages) -> str:
-    """The numbers, if they are few; else the largest."""
+    """The first six numbers; along axes, only what the means are over."""
     if averages.axes:
         bases = sorted({averages.basis(cell) for cell in averages.cells})
         return f"Means over {' or '.join(bases)}; every number stands in the table below."
@@ -189,7 +194,7 @@ def _words(averages: Averages, cell: Cell) -> str:
 
 
 def ends_of(cell: Cell) -> Interval:
-    """An average with its ends."""
+    """An average with the ends of its interval."""
     return Interval(float(cell.value), float(cell.low), float(cell.high))
 
 
@@ -206,7 +211,7 @@ def gap_reduction(
     """Share of the gap between true and false demonstrations that an ablation closes.
 
     It is the ratio of the means over all items, not the mean of their ratios, which single items
-    with hardly any gap would rule. Its interval is that of the mean of
+    with hardly any gap would dominate. Its interval is that of the mean of
     `closed - ratio * gap`, divided by the mean gap; where the interval of the mean gap includes 0,
     the ratio is undefined.
 
@@ -214,33 +219,33 @@ def gap_reduction(
         SweepError: no item has this ablation.
     """
 
-    def mean_of(own: Callable[[Tensor, Tensor], Tensor]) -> Any:
+    def mean_of(statistic: Callable[[Tensor, Tensor], Tensor]) -> Any:
         def value(analysis: Analysis) -> Interval | None:
             result = analysis.ablation
             known = condition in result.conditions
-            return mean_interval(own(*_parts(result, condition))) if known else None
+            return mean_interval(statistic(*_parts(result, condition))) if known else None
 
         return value
 
     closed = sweep.average(mean_of(lambda closed, _: closed), over, name="closed")
     gap = sweep.average(mean_of(lambda _, gap: gap), over, name="gap")
     cells = []
-    for one, whole in zip(closed.cells, gap.cells, strict=True):
-        ratio = float(one.value / whole.value) if float(whole.low) > 0 else torch.nan
+    for cell, whole in zip(closed.cells, gap.cells, strict=True):
+        ratio = float(cell.value / whole.value) if float(whole.low) > 0 else torch.nan
         if ratio != ratio:
-            nothing = torch.full_like(one.value, torch.nan)
-            cells.append(replace(one, value=nothing, low=nothing, high=nothing))
+            nothing = torch.full_like(cell.value, torch.nan)
+            cells.append(replace(cell, value=nothing, low=nothing, high=nothing))
             continue
-        place = {dim: own for dim, own in one.dims.items() if dim in gap.varied}
+        place = {dim: value for dim, value in cell.dims.items() if dim in gap.varied}
         linear = mean_of(partial(_linear, ratio=ratio, size=float(whole.value)))
         around = sweep.average(linear, over, **place).cells[0]
         cells.append(
             replace(
-                one,
-                value=one.value * 0 + ratio,
+                cell,
+                value=cell.value * 0 + ratio,
                 low=around.low + ratio,
                 high=around.high + ratio,
-                points=torch.full_like(one.points, torch.nan),
+                points=torch.full_like(cell.points, torch.nan),
             )
         )
     name = f"share of the gap closed by {condition}"
@@ -250,10 +255,10 @@ def gap_reduction(
 def _parts(
     result: AblationResult, condition: str
 ) -> tuple[Float[Tensor, " batch"], Float[Tensor, " batch"]]:
-    """What the ablation gives back with false demonstrations, and the gap, of every pair."""
-    own = result.scores[[i for i, name in enumerate(result.conditions) if name == condition], 1]
+    """The part of the gap that the ablation closes with false demonstrations, and the gap, for every pair."""
+    ablated = result.scores[[i for i, name in enumerate(result.conditions) if name == condition], 1]
     plain = result.scores[result.conditions.index(NONE)]
-    return (own.mean(0) - plain[1]).double(), (plain[0] - plain[1]).double()
+    return (ablated.mean(0) - plain[1]).double(), (plain[0] - plain[1]).double()
 
 
 def fixed_exit(
@@ -261,8 +266,8 @@ def fixed_exit(
 ) -> tuple[int, Averages]:
     """One layer for all tasks to leave at, chosen on every second seed and tested on the others.
 
-    It is the one with the largest mean advantage over the last layer with false demonstrations, as
-    in the paper; seeds draw their queries from the same examples, so some may have chosen it too.
+    It is the layer with the largest mean advantage over the last layer with false demonstrations, as
+    in the paper; seeds draw their queries from the same examples, so some of those tested may have chosen it too.
 
     Returns:
         The layer, and the change of calibrated accuracy there.
@@ -278,7 +283,7 @@ def fixed_exit(
         for _, analysis in sweep.select(seed=seeds[::2])
         if "layer_accuracy" in analysis
     ]
-    if len({len(own) for own in accuracy}) != 1:
+    if len({len(values) for values in accuracy}) != 1:
         raise SweepError("One layer for all needs items of one depth; select a model.")
     layer = early_exit_layer(torch.stack(accuracy))
 
@@ -296,7 +301,7 @@ OF_SWEEPS: Mapping[str, Callable[[Sweep], Averages]] = {
     "fixed exit": lambda sweep: fixed_exit(sweep, over="seed")[1],
     "gap reduction": gap_reduction,
 }
-"""What no single run has, by the names that studies have for it."""
+"""Quantities that no single run has, by the names that studies use for them."""
 
 
 # --- what is said of the items ---
@@ -315,29 +320,29 @@ FACTS = {
     "total": "Demonstrations in all",
     "false_share": "Share of false labels",
 }
-"""What dimensions are called, where their name does not say it."""
+"""Titles of dimensions whose names do not explain themselves."""
 
 GIVEN = ("model", "revision", "task", "format")
-"""Dimensions whose values are names of their own, written as they are."""
+"""Dimensions whose values are proper names, written as they are."""
 
 
 def facts(sweep: Sweep) -> list[Fact]:
-    """The values along every dimension, and what became of the items."""
-    found = []
+    """The values along every dimension, and the states of the items."""
+    rows = []
     for dim in DIMS:
         values = dict.fromkeys(str(getattr(item, dim)) for item in sweep.plan)
-        own = [o if dim in GIVEN else o.replace("_", " ") for o in values]
-        named = [o for o in own if o not in ("", "None")]
+        names = [o if dim in GIVEN else o.replace("_", " ") for o in values]
+        named = [o for o in names if o not in ("", "None")]
         if named:
             text = listed(named) if len(named) < 7 else f"{len(named)}: {', '.join(named[:6])}, …"
             if dim == "n" and any(i.measured.get("options", {}).get("until") for i in sweep.plan):
                 text += " or more (until=)"
             usual = plural(dim) if len(named) > 1 else dim.replace("_", " ")
-            found.append(Fact(FACTS.get(dim, usual.capitalize()), text))
-    states = {own: sum(sweep.state(i) == own for i in sweep.plan) for own in STATES}
-    found.append(
-        Fact("Items", ", ".join(f"{count} {own}" for own, count in states.items() if count))
+            rows.append(Fact(FACTS.get(dim, usual.capitalize()), text))
+    states = {state: sum(sweep.state(i) == state for i in sweep.plan) for state in STATES}
+    rows.append(
+        Fact("Items", ", ".join(f"{count} {state}" for state, count in states.items() if count))
     )
     if sweep.made.get("date"):
-        found.append(Fact("Made", str(sweep.made["date"])))
-    return found
+        rows.append(Fact("Made", str(sweep.made["date"])))
+    return rows

@@ -22,31 +22,31 @@ ALWAYS = ("model", "task")
 
 
 def rows(averages: Averaged) -> list[dict[str, Any]]:
-    """One for each number."""
+    """One row for each number."""
     named = [d for d in DIMS if d in averages.varied or (d in ALWAYS and d not in averages.over)]
-    found = []
+    table = []
     for cell in averages.cells:
         place = {"quantity": averages.name, **{dim: cell.dims[dim] for dim in named}}
         flat = [end.flatten().tolist() for end in (cell.value, cell.low, cell.high)]
         points = cell.points.reshape(len(cell.points), -1).T.tolist()
-        for labels, value, low, high, own in zip(
+        for labels, value, low, high, units in zip(
             product(*averages.labels), *flat, points, strict=True
         ):
             row = {**place, **dict(zip(averages.axes, labels, strict=True))}
             row |= {"value": value, "low": low, "high": high}
             row |= {plural(dim): count for dim, count in cell.counts.items()}
             row |= {"prompts": cell.prompts, "items": cell.items}
-            if averages.over and len(own) < FEW:
-                row["points"] = tuple(own)
-            found.append(row)
-    return found
+            if averages.over and len(units) < FEW:
+                row["points"] = tuple(units)
+            table.append(row)
+    return table
 
 
 def latex(given: Sequence[Averaged], columns: str | None, digits: int) -> str:
     r"""A `tabular` with booktabs rules; each number with its interval, small.
 
     Raises:
-        SweepError: no such dimension or axis, or quantities of other axes.
+        SweepError: no such dimension or axis, or quantities of different axes.
     """
     first = given[0]
     several = len(given) > 1
@@ -75,8 +75,8 @@ def latex(given: Sequence[Averaged], columns: str | None, digits: int) -> str:
         r"\midrule",
     ]
     for names, row in table.items():
-        own = [_escaped(name) for name in names] or [_escaped(first.name)]
-        lines.append(" & ".join([*own, *(row.get(head, "--") for head in heads)]) + r" \\")
+        labels = [_escaped(name) for name in names] or [_escaped(first.name)]
+        lines.append(" & ".join([*labels, *(row.get(head, "--") for head in heads)]) + r" \\")
     over = " and ".join(plural(dim) for dim in first.over)
     note = (
         f"Means{f' over {over}' if over else ''}, 95 % intervals in brackets; {', '.join(basis)}."
@@ -86,16 +86,16 @@ def latex(given: Sequence[Averaged], columns: str | None, digits: int) -> str:
 
 def _texts(averages: Averaged, cell: Cell, digits: int) -> list[tuple[dict[str, Any], str]]:
     flat = zip(*(end.flatten().tolist() for end in (cell.value, cell.low, cell.high)), strict=True)
-    found = []
+    texts = []
     for labels, (value, low, high) in zip(product(*averages.labels), flat, strict=True):
         place = {"quantity": averages.name, **cell.dims}
         place |= dict(zip(averages.axes, labels, strict=True))
         if value != value:
-            found.append((place, "--"))
+            texts.append((place, "--"))
             continue
         ends = rf"{{\scriptsize [{low:.{digits}f}, {high:.{digits}f}]}}"
-        found.append((place, rf"${value:.{digits}f}$ {ends}"))
-    return found
+        texts.append((place, rf"${value:.{digits}f}$ {ends}"))
+    return texts
 
 
 def _escaped(text: object) -> str:
@@ -109,7 +109,7 @@ ALONG = ("layer", "depth", "seen")
 """Axes of a quantity that run across a figure."""
 
 NUMBERS = ("false_share", "shots", "total", "n")
-"""Dimensions that do so if no axis does and they have several values."""
+"""Dimensions that run across a figure if no axis does and they have several values."""
 
 TITLES = {
     "depth": "share of the model's depth",
@@ -133,7 +133,7 @@ MEANINGS: dict[str, Meaning] = {
 MOST_PANELS = 24
 
 Spread: TypeAlias = tuple[tuple[int, tuple[float, ...]], ...]
-"""Single values: place of the curve, one for each column."""
+"""Single values: number of the curve, and one value for each column."""
 
 SPARSE = 12
 """Up to this number of columns intervals are bars, not bands."""
@@ -147,7 +147,7 @@ def drawing(
     x: str | None = None,
     beside: Averaged | None = None,
 ) -> Shape:
-    """The shape of averages; `beside` them stands the difference of two models.
+    """The shape of averages; `beside` is the difference of two models, drawn next to them.
 
     Raises:
         SweepError: a dimension or axis that is not there.
@@ -161,13 +161,13 @@ def drawing(
     table = [_named(row, x) for row in rows(averages) if _shown(row, averages)]
     left, apart = [name for name in free if name != x], difference_of(beside)
     for row in rows(beside) if beside is not None else ():
-        own = _named({**dict.fromkeys(free), **row, "model": apart}, x)
-        table += [own] if _shown(row, averages) else []
+        difference = _named({**dict.fromkeys(free), **row, "model": apart}, x)
+        table += [difference] if _shown(row, averages) else []
     if x is None:
         return _dots(averages, table, curves or (left[-1] if len(left) > 1 else None), left)
     inside = curves or (left[-1] if left else "")
     axes = [panels] if panels else [name for name in left if name != inside]
-    # Curves of other things stand in panels of their own only where their names keep their colours.
+    # Each combination gets its own panel only where the names of curves fix their colours.
     if (
         not {str(row.get(inside)) for row in table} <= {*MEANINGS}
         or _count(table, axes) > MOST_PANELS
@@ -178,7 +178,7 @@ def drawing(
 
 
 def difference_of(beside: Averaged | None) -> str:
-    """What the difference of two models is called: the second minus the first."""
+    """Name of the difference of two models: the second minus the first."""
     return f"{beside.cells[0].dims['model']} minus {beside.minus['model']}" if beside else ""
 
 
@@ -187,7 +187,7 @@ def _count(table: Sequence[dict[str, Any]], names: Sequence[str]) -> int:
 
 
 def _across(averages: Averaged, free: Sequence[str], taken: Sequence[str | None]) -> str | None:
-    numbers = [own for own in NUMBERS if own == "false_share" or _numeric(averages, own)]
+    numbers = [dim for dim in NUMBERS if dim == "false_share" or _numeric(averages, dim)]
     for name in (*(a for a in ALONG if a in averages.axes), *numbers):
         if name in free and name not in taken:
             return name
@@ -195,7 +195,7 @@ def _across(averages: Averaged, free: Sequence[str], taken: Sequence[str | None]
 
 
 def _numeric(averages: Averaged, dim: str) -> bool:
-    """True if every cell has a number there: not `max`, and none that is counted otherwise."""
+    """True if every cell has a number there: neither `max` nor None."""
     return all(isinstance(cell.dims.get(dim), int) for cell in averages.cells)
 
 
@@ -205,32 +205,32 @@ def _bare(row: dict[str, Any]) -> str:
 
 
 def _shown(row: dict[str, Any], averages: Averaged) -> bool:
-    """Without demonstrations both sides are one."""
+    """False for the false side of rows without demonstrations, which equals the true side."""
     alike = _bare(row) in averages.varied and "side" in averages.axes
     return not (alike and row["side"] == "false")
 
 
 def _named(row: dict[str, Any], x: str | None) -> dict[str, Any]:
-    """A row with names for people in place of labels, and numbers for doses."""
-    found = dict(row)
-    if "score" in found:
-        found["score"] = NAMES.get(found["score"], found["score"])
-    bare = _bare(found)
-    if bare and "side" in found:
-        found["side"] = "no demonstrations"
-        found[bare] = found[bare] if bare == x else ""
-    if "false_share" in found and found["false_share"] is None:
-        found["false_share"] = 0.0 if found.get("labels") == "correct" else 1.0
-    return found
+    """A row with readable names instead of labels, and numbers for doses."""
+    named = dict(row)
+    if "score" in named:
+        named["score"] = NAMES.get(named["score"], named["score"])
+    bare = _bare(named)
+    if bare and "side" in named:
+        named["side"] = "no demonstrations"
+        named[bare] = named[bare] if bare == x else ""
+    if "false_share" in named and named["false_share"] is None:
+        named["false_share"] = 0.0 if named.get("labels") == "correct" else 1.0
+    return named
 
 
 def _short(row: dict[str, Any]) -> dict[str, Any]:
-    """Names that have room in small axes."""
+    """Names that fit into small axes."""
     return {"score": str(row["score"]).split(":")[0]} if "score" in row else {}
 
 
 def note(averages: Averaged) -> str:
-    """What bars or bands are, and over how much."""
+    """What bars or bands show, and what they are averaged over."""
     bases = sorted({averages.basis(cell) for cell in averages.cells})
     text = f"means over {' or '.join(bases)}, nested 95 % intervals"
     if any(cell.counts[dim] > 1 for cell in averages.cells for dim in averages.fixed):
@@ -241,13 +241,13 @@ def note(averages: Averaged) -> str:
 
 
 def _units(averages: Averaged) -> list[str]:
-    """What small points are: the outermost dimension of means over few."""
+    """The units that small points show: the outermost dimension of means over few."""
     few = [cell for cell in averages.cells if 1 < len(cell.points) < FEW]
     return sorted({next(dim for dim, n in cell.counts.items() if n > 1) for cell in few})
 
 
 def _title(averages: Averaged) -> str:
-    minus = ", ".join(f"{dim} {own}" for dim, own in averages.minus.items())
+    minus = ", ".join(f"{dim} {value}" for dim, value in averages.minus.items())
     return averages.heading + (f", minus that of {minus}" if minus else "")
 
 
@@ -255,10 +255,10 @@ def _words(row: dict[str, Any], names: Sequence[str]) -> str:
     return ", ".join(_word(name, row[name]) for name in names if row[name] not in ("", None))
 
 
-def _word(name: str, own: object) -> str:
-    if isinstance(own, str):
-        return own if own.startswith("S_") else own.replace("_", " ")
-    return f"{name.replace('_', ' ')} {own:g}" if isinstance(own, int | float) else str(own)
+def _word(name: str, value: object) -> str:
+    if isinstance(value, str):
+        return value if value.startswith("S_") else value.replace("_", " ")
+    return f"{name.replace('_', ' ')} {value:g}" if isinstance(value, int | float) else str(value)
 
 
 def _curves(
@@ -276,18 +276,18 @@ def _curves(
             "dimensions, or select a part of the sweep."
         )
     places = sorted({float(row[x]) for row in table})
-    found: dict[tuple[str, str], dict[float, dict[str, Any]]] = {}
+    lines: dict[tuple[str, str], dict[float, dict[str, Any]]] = {}
     for row in table:
         key = (_words(row, axes), _words(row, names) or averages.name)
-        found.setdefault(key, {})[float(row[x])] = row
+        lines.setdefault(key, {})[float(row[x])] = row
     blank: dict[str, Any] = {"value": math.nan, "low": math.nan, "high": math.nan}
     ends = [
-        torch.tensor([[own.get(at, blank)[end] for at in places] for own in found.values()])
+        torch.tensor([[line.get(at, blank)[end] for at in places] for line in lines.values()])
         for end in ("value", "low", "high")
     ]
-    curve_names = [name for _, name in found]
-    spread = _spread(list(found.values()), places)
-    parts = _panels([head for head, _ in found], ends, spread, _word("model", apart))
+    curve_names = [name for _, name in lines]
+    spread = _spread(list(lines.values()), places)
+    parts = _panels([head for head, _ in lines], ends, spread, _word("model", apart))
     return LayerCurves(
         title=_title(averages),
         names=tuple(curve_names),
@@ -309,15 +309,15 @@ def _curves(
 def _panels(
     heads: Sequence[str], ends: Sequence[Tensor], spread: Spread, apart: str
 ) -> tuple[Panel, ...]:
-    """One for each head; they share an axis from 0 to the ends of all intervals, but for differences."""
+    """One panel for each head; all but differences share an axis from 0 to the ends of all intervals."""
     shared = [i for i, head in enumerate(heads) if not apart or not head.startswith(apart)]
-    found = [v for end in ends for v in end[shared].flatten().tolist() if math.isfinite(v)]
-    found += [v for i, own in spread if i in shared for v in own if math.isfinite(v)]
-    low, high = min([0.0, *found]), max([0.0, *found])
+    values = [v for end in ends for v in end[shared].flatten().tolist() if math.isfinite(v)]
+    values += [v for i, units in spread if i in shared for v in units if math.isfinite(v)]
+    low, high = min([0.0, *values]), max([0.0, *values])
     reach = (low - 0.05 * (high - low), high + 0.08 * (high - low)) if high > low else None
     panels = []
     for head in dict.fromkeys(heads):
-        curves = tuple(i for i, own in enumerate(heads) if own == head)
+        curves = tuple(i for i, name in enumerate(heads) if name == head)
         alike = Panel(head, curves, y_range=reach)
         zero = Panel(head, curves, "difference", ((0.0, ""),))
         panels.append(alike if curves[0] in shared else zero)
@@ -326,18 +326,19 @@ def _panels(
 
 def _spread(rows: Sequence[Mapping[float, dict[str, Any]]], places: Sequence[float]) -> Spread:
     """One line for each unit of each curve that has several."""
-    found: list[tuple[int, tuple[float, ...]]] = []
-    for place, own in enumerate(rows):
-        units = max((len(row.get("points", ())) for row in own.values()), default=0)
+    lines: list[tuple[int, tuple[float, ...]]] = []
+    for place, curve in enumerate(rows):
+        units = max((len(row.get("points", ())) for row in curve.values()), default=0)
         if units > 1:
-            found += [
-                (place, tuple(_point(own.get(at), unit) for at in places)) for unit in range(units)
+            lines += [
+                (place, tuple(_point(curve.get(at), unit) for at in places))
+                for unit in range(units)
             ]
-    return tuple(found)
+    return tuple(lines)
 
 
 def _looks(names: Sequence[str]) -> tuple[Meaning, ...]:
-    """One look for curves of one name in all panels."""
+    """Looks of curves, the same for one name in all panels."""
     order = list(dict.fromkeys(names))
     known = [MEANINGS[last] for name in order if (last := name.split(", ")[-1]) in MEANINGS]
     if len(known) < len(order):

@@ -21,14 +21,14 @@ from icl_mech.tasks import Task, Template, as_task, known_tasks, load_task
 
 @dataclass(frozen=True, eq=False)
 class ModelSource:
-    """Where a model comes from.
+    """The source of a model.
 
     Attributes:
-        name: In tables and folders.
+        name: Name in tables and folders.
         given: A name or folder, a function without arguments that loads it, or the model.
-        identity: Recognises what the name does not: the model that was given as an object, the files
+        identity: Identifies what the name does not: the model that was given as an object, the files
             of a folder.
-        revision: What is loaded of it: a branch, tag or commit; a function gets it as `revision=`.
+        revision: Revision to load: a branch, tag or commit; a function gets it as `revision=`.
         options: How it is loaded: other arguments of `load_model`.
     """
 
@@ -45,52 +45,59 @@ class ModelSource:
 
     def load(self, device: str | None, dtype: str | None) -> Any:
         """The model."""
-        own: dict[str, Any] = {} if self.revision is None else {"revision": self.revision}
+        revision: dict[str, Any] = {} if self.revision is None else {"revision": self.revision}
         if isinstance(self.given, str):
             usual = {"device": None if "device_map" in self.options else device, "dtype": dtype}
-            return load_model(self.given, **{**usual, **own, **self.options})
-        return self.given(**own) if is_loader(self.given) else self.given
+            return load_model(self.given, **{**usual, **revision, **self.options})
+        return self.given(**revision) if is_loader(self.given) else self.given
 
     def same(self, other: "ModelSource") -> bool:
-        """True if the other one gives the same model, as far as can be known without loading it."""
-        places = [(own.name, own.identity, own.revision, own.options) for own in (self, other)]
+        """True if the other source gives the same model, as far as can be known without loading it."""
+        places = [
+            (source.name, source.identity, source.revision, source.options)
+            for source in (self, other)
+        ]
         return places[0] == places[1] and (
             self.given == other.given or _same_loader(self.given, other.given)
         )
 
 
-def _same_loader(one: Any, other: Any) -> bool:
-    """Two functions of one name may load different models; sent ones are other objects each time."""
-    if isinstance(one, partial) and isinstance(other, partial):
-        same = one.args == other.args and one.keywords == other.keywords
-        return same and _same_loader(one.func, other.func)
-    if one is other:
+def _same_loader(first: Any, second: Any) -> bool:
+    """True for the same code: a name may have different functions, and a sent function is a new object each time."""
+    if isinstance(first, partial) and isinstance(second, partial):
+        same = first.args == second.args and first.keywords == second.keywords
+        return same and _same_loader(first.func, second.func)
+    if first is second:
         return True
-    code, others = getattr(one, "__code__", None), getattr(other, "__code__", None)
+    code, others = getattr(first, "__code__", None), getattr(second, "__code__", None)
     return (
         code is not None
         and code == others
-        and one.__globals__ is other.__globals__
-        and one.__closure__ is None is other.__closure__
-        and one.__defaults__ == other.__defaults__
+        and first.__globals__ is second.__globals__
+        and first.__closure__ is None is second.__closure__
+        and first.__defaults__ == second.__defaults__
     )
 
 
 def is_loader(given: object) -> bool:
-    """True for functions; models can be called too, but are none."""
+    """True for functions; models can be called too, but are not loaders."""
     return inspect.isroutine(given) or isinstance(given, partial | type)
 
 
 def model_sources(models: object, revisions: Sequence[str | None] = (None,)) -> list[ModelSource]:
-    """One for each model and revision.
+    """One source for each model and revision.
 
     Raises:
         SweepError: none, two of one name, or a revision of what is not loaded by name or function.
         ModelError: an object that is no model.
     """
-    found = [_model(name, given) for name, given in _named(models, "models", _model_name).items()]
-    found = [replace(of, revision=own or of.revision) for of in found for own in revisions]
-    for source in found:
+    sources = [_model(name, given) for name, given in _named(models, "models", _model_name).items()]
+    sources = [
+        replace(source, revision=revision or source.revision)
+        for source in sources
+        for revision in revisions
+    ]
+    for source in sources:
         if source.revision is None:
             continue
         if source.is_object:
@@ -111,12 +118,12 @@ def model_sources(models: object, revisions: Sequence[str | None] = (None,)) -> 
                 f"{source.name} loads one model; a function whose model has revisions takes the "
                 "argument revision."
             )
-    return found
+    return sources
 
 
 def _takes_revision(loader: Callable[..., Any]) -> bool:
-    own = inspect.signature(loader).parameters.values()
-    return any(p.name == "revision" or p.kind is p.VAR_KEYWORD for p in own)
+    parameters = inspect.signature(loader).parameters.values()
+    return any(p.name == "revision" or p.kind is p.VAR_KEYWORD for p in parameters)
 
 
 def _model_name(given: Any) -> str:
@@ -147,7 +154,7 @@ def _loaded_so(name: str, given: dict[str, Any]) -> ModelSource:
     """A model by its path, and how it is loaded.
 
     Raises:
-        SweepError: what is no argument, or a way to load it that cannot be.
+        SweepError: an unknown argument, or an invalid way to load it.
     """
     for key in given:
         if key not in ("path", *LOADING):
@@ -167,13 +174,13 @@ def _loaded_so(name: str, given: dict[str, Any]) -> ModelSource:
 
 @dataclass(frozen=True, eq=False)
 class TaskSource:
-    """Where a task comes from.
+    """The source of a task.
 
     Attributes:
-        name: In tables and folders.
+        name: Name in tables and folders.
         given: The name of a built-in task, the task, or a set of texts.
-        format: Number of a prompt format of a built-in task, a template, or None: its own.
-        identity: Recognises a task that was given as an object or file.
+        format: Number of a prompt format of a built-in task, a template, or None: the task's own.
+        identity: Identifies a task that was given as an object or file.
     """
 
     name: str
@@ -187,7 +194,7 @@ class TaskSource:
         return isinstance(self.given, TextSet)
 
     def texts(self) -> TextSet:
-        """The texts, of a task those of its test examples.
+        """The texts; for a task those of its test examples.
 
         Raises:
             PromptError: a task whose texts cannot be cut.
@@ -210,27 +217,27 @@ class TaskSource:
 
 
 def task_sources(tasks: object) -> list[TaskSource]:
-    """One for each task; files are read, and names are tried.
+    """One source for each task; files are read, and names are tried.
 
     Raises:
         SweepError: none, or two of one name.
         TaskError: a task that cannot be loaded.
     """
-    found = []
+    sources = []
     built_in = {task.name for task in known_tasks()}
     for name, given in _named(tasks, "tasks", _task_name).items():
         if isinstance(given, TextSet):
-            found.append(TaskSource(name, given, identity=given.digest))
+            sources.append(TaskSource(name, given, identity=given.digest))
         elif isinstance(given, str) and Path(given).suffix == ".txt":
-            own = TextSet.load(given, name=name)
-            found.append(TaskSource(name, own, identity=own.digest))
+            texts = TextSet.load(given, name=name)
+            sources.append(TaskSource(name, texts, identity=texts.digest))
         elif isinstance(given, str) and given in built_in:
-            as_task(given)  # it is there
-            found.append(TaskSource(name, given, identity="" if name == given else given))
+            as_task(given)  # raises if it is unknown
+            sources.append(TaskSource(name, given, identity="" if name == given else given))
         else:
             task = given if isinstance(given, Task) else load_task(given)
-            found.append(TaskSource(name, task, identity=task_digest(task)))
-    return found
+            sources.append(TaskSource(name, task, identity=task_digest(task)))
+    return sources
 
 
 def _task_name(given: object) -> str:
@@ -238,7 +245,7 @@ def _task_name(given: object) -> str:
 
 
 def task_digest(task: Task) -> str:
-    """Recognises a task by its texts, labels and template."""
+    """Digest of a task's texts, labels and template."""
     content = (task.describe(), task.train, task.test)
     return hashlib.sha256(repr(content).encode()).hexdigest()[:16]
 
@@ -251,18 +258,18 @@ def formats_of(formats: object) -> dict[str, int | Template | None]:
         TaskError: a pattern that is no template.
     """
     named = _named(formats, "formats", _format_name)
-    found: dict[str, int | Template | None] = {}
+    forms: dict[str, int | Template | None] = {}
     for name, given in named.items():
         if isinstance(given, str):
-            found[name] = Template(given)
+            forms[name] = Template(given)
         elif given is None or isinstance(given, int | Template):
-            found[name] = given
+            forms[name] = given
         else:
             raise SweepError(
                 f"formats holds {shown(given)}; give numbers of a task's formats, templates such as "
                 "'Review: {text}\\nSentiment: {label}', or None for the task's own."
             )
-    return found
+    return forms
 
 
 def _format_name(given: object) -> str:
@@ -270,23 +277,23 @@ def _format_name(given: object) -> str:
 
 
 def _named(given: object, what: str, name_of: Callable[[Any], str]) -> dict[str, Any]:
-    """What was given, one or several, by name."""
+    """The given values, one or several, by name."""
     if isinstance(given, Mapping):
-        named = {str(name): own for name, own in given.items()}
+        named = {str(name): value for name, value in given.items()}
     else:
         several = (
             list(given) if isinstance(given, Sequence) and not isinstance(given, str) else None
         )
         several = [given] if several is None else several
         named = {}
-        for own in several:
-            name = name_of(own)
+        for value in several:
+            name = name_of(value)
             if name in named:
                 raise SweepError(
                     f"{what} holds two named {name!r}; give a mapping with a name for each: "
                     f"{what}={{'a': ..., 'b': ...}}."
                 )
-            named[name] = own
+            named[name] = value
     if not named:
         raise SweepError(f"{what} is empty; give one at least.")
     return named

@@ -1,4 +1,4 @@
-"""`Judged`: a claim beside what one model shows of it, by means over tasks and seeds and task by task."""
+"""`Judged`: a claim and what one model shows of it, by means over tasks and seeds and task by task."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -25,19 +25,19 @@ from icl_mech.sweeps.sections import ends_of, fixed_of
 OVER = ("task", "seed")
 
 ALL = "all tasks"
-"""In the place of a task's name: the mean over tasks."""
+"""Name used instead of a task's: the mean over tasks."""
 
 
 @dataclass(frozen=True)
 class Judged:
-    """A claim beside what one model, or one run, shows of it.
+    """A claim and what one model, or one run, shows of it.
 
     Attributes:
         model: Model or run.
         claim: The claim.
-        verdict: What the intervals say, and over how much.
-        paper: Whose it is.
-        tasks: What each task alone shows, which is no part of Holm's family.
+        verdict: What the intervals show, and what they are averaged over.
+        paper: The paper it is from.
+        tasks: Verdicts of each task alone, which are not part of Holm's family.
     """
 
     model: str
@@ -48,7 +48,7 @@ class Judged:
 
     @property
     def status(self) -> Status:
-        """Of the claim among all that stand beside it."""
+        """Status of the claim among all that are judged together."""
         return self.verdict.status
 
     @property
@@ -58,7 +58,7 @@ class Judged:
 
     @property
     def finding(self) -> str:
-        """Effects with their intervals, and over how much."""
+        """Effects with their intervals, and what they are averaged over."""
         return self.verdict.finding
 
     @property
@@ -68,24 +68,24 @@ class Judged:
 
     @property
     def effects(self) -> dict[str, Interval]:
-        """By name."""
+        """Intervals of the effects, by name."""
         return self.verdict.effects
 
     @property
     def text(self) -> str:
-        """What the claim says of means over tasks and seeds."""
+        """The claim as worded for means over tasks and seeds."""
         return self.claim.averaged or self.claim.text
 
     @property
     def places(self) -> dict[str, "Judged"]:
-        """By task, and `all tasks`, the mean over them; of one task that is its own."""
+        """Verdicts by task, and of the mean over them as `all tasks`; a single task stands for itself."""
         if len(self.tasks) > 1:
             return {**self.tasks, ALL: self}
         return dict.fromkeys(self.tasks, self)
 
 
 def by_model(sweep: Sweep, claim: Claim) -> Iterator[Judged]:
-    """The claim by the mean over tasks and seeds, for each model that any item bears on."""
+    """Judge the claim by the mean over tasks and seeds, for each model with items that bear on it."""
     for model, revision in dict.fromkeys((item.model, item.revision) for item in sweep.plan):
         part = sweep.select(model=model, revision=revision)
         name = model if revision is None else f"{model} at {revision}"
@@ -100,39 +100,43 @@ def by_model(sweep: Sweep, claim: Claim) -> Iterator[Judged]:
 
 
 def _of_tasks(part: Sweep, claim: Claim, alone: dict[str, Judged]) -> Verdict:
-    """The claim by the mean over tasks: of those that the model does, and only where they agree."""
+    """Judge the claim by the mean over the tasks that the model can do, if these do not contradict each other."""
     able = [task for task in alone if not _undone(part.select(task=task), claim)]
     verdict = _verdict(part.select(task=able) if 0 < len(able) < len(alone) else part, claim)
     remarks = []
     if 0 < len(able) < len(alone):
-        # A task that demonstrations do not help with speaks for and against nothing that is said of how they do.
+        # A task that demonstrations do not help with is no evidence on how they help.
         others = listed([task for task in alone if task not in able])
         remarks.append(
             f"left out, as the task is not shown to be done there with the help of demonstrations: {others}"
         )
-    statuses = {task: one.status for task, one in alone.items() if task in able or not able}
+    statuses = {task: judged.status for task, judged in alone.items() if task in able or not able}
     if len(set(statuses.values())) > 1:
         remarks.append(
             f"by task: {', '.join(f'{task} {status}' for task, status in statuses.items())}"
         )
     if verdict.status != "cannot be judged" and {"supported", "opposite"} <= set(statuses.values()):
         verdict = replace(verdict, status="mixed", p=1.0)
-    told = " ".join(f"{own[:1].upper()}{own[1:]}." for own in remarks)
+    sentences = " ".join(f"{remark[:1].upper()}{remark[1:]}." for remark in remarks)
     return replace(
         verdict,
-        finding=f"{verdict.finding} {told}".strip(),
+        finding=f"{verdict.finding} {sentences}".strip(),
         remark=", ".join(filter(None, [verdict.remark, *remarks])),
     )
 
 
 def _verdict(part: Sweep, claim: Claim) -> Verdict:
-    """The claim by one model's items.
+    """Judge the claim by one model's items.
 
-    Where items differ in more than tasks and seeds, their usual setting counts: the first one.
+    If items differ in more than tasks and seeds, their usual setting counts: the first one.
     """
     judgement = judge(claim, lambda effect: _evidence(part, effect, claim.part))
-    words = "; ".join(f"{name} {said(one, sign=True)}" for name, one in judgement.effects.items())
-    averages = [one for own in claim.effects if (one := _average(part, own)) is not None]
+    words = "; ".join(
+        f"{name} {said(interval, sign=True)}" for name, interval in judgement.effects.items()
+    )
+    averages = [
+        average for effect in claim.effects if (average := _average(part, effect)) is not None
+    ]
     basis = (
         "".join([averages[-1][0].basis(averages[-1][1]), _setting(*averages[-1])])
         if averages
@@ -165,20 +169,20 @@ def _said(judgement: Judgement, text: str) -> Verdict:
 
 
 def _evidence(part: Sweep, effect: Effect, of: str) -> Evidence | None:
-    """An effect of the usual setting: of its only item as the page of that item reads it, else the mean over items."""
-    found = _average(part, effect)
-    if found is None:
+    """Evidence on an effect in the usual setting: as on the page of its only item, else the mean over items."""
+    average = _average(part, effect)
+    if average is None:
         return None
-    _, cell = found
+    _, cell = average
     runs = _runs(part, cell, effect)
     if len(runs) == 1:
         return effect.evidence(runs[0][1], of)
-    interval = _ratio(effect, runs) or _beside(effect, runs, ends_of(cell))
+    interval = _ratio(effect, runs) or _with_controls(effect, runs, ends_of(cell))
     return Evidence(interval, cell.prompts, _rests_on(part, cell), _counts(part, cell)[0])
 
 
 def _runs(part: Sweep, cell: Cell, effect: Effect) -> list[tuple[Item, Analysis]]:
-    """Finished items that an average is of."""
+    """Finished items that an average is taken over."""
     return [
         (item, run)
         for item, run in part
@@ -188,18 +192,20 @@ def _runs(part: Sweep, cell: Cell, effect: Effect) -> list[tuple[Item, Analysis]
 
 
 def _ratio(effect: Effect, runs: Sequence[tuple[Item, Analysis]]) -> Interval | None:
-    """The ratio of means over items, which one item alone may not have; None of effects that are no ratio."""
+    """The ratio of means over items, which may be undefined for one item; None for effects that are not ratios."""
     if effect.parts is None:
         return None
-    parts = [own for _, run in runs if (own := effect.parts(run)) is not None]
+    parts = [pair for _, run in runs if (pair := effect.parts(run)) is not None]
     drawn = max(share_drawn(item, run) for item, run in runs)
     return nested_ratio(*map(list, zip(*parts, strict=True)), drawn=drawn)
 
 
-def _beside(effect: Effect, runs: Sequence[tuple[Item, Analysis]], mean: Interval) -> Interval:
-    """A mean of effects beside the means of their controls; not-a-number where these have none.
+def _with_controls(
+    effect: Effect, runs: Sequence[tuple[Item, Analysis]], mean: Interval
+) -> Interval:
+    """A mean of effects with the means of their controls; not-a-number ends where these have none.
 
-    Networks are averaged as the effect is, seeds first; p-values over the words of single runs have no mean.
+    Randomly initialised models are averaged as the effect is, seeds first; p-values over the words of single runs have no mean.
     """
     by_task: dict[str, list[tuple[float, ...] | None]] = defaultdict(list)
     controlled = False
@@ -209,20 +215,23 @@ def _beside(effect: Effect, runs: Sequence[tuple[Item, Analysis]], mean: Interva
         by_task[item.task].append(getattr(interval, "networks", None))
     if not controlled:
         return mean
-    known = {task: [own for own in each if own is not None] for task, each in by_task.items()}
-    sizes = {len(own) for each in known.values() for own in each}
+    known = {
+        task: [networks for networks in each if networks is not None]
+        for task, each in by_task.items()
+    }
+    sizes = {len(networks) for each in known.values() for networks in each}
     if len(sizes) != 1 or any(None in each for each in by_task.values()):
         return Interval(mean.value, nan, nan)
     return Controlled.of(mean, networks=_means([_means(each) for each in known.values()]))
 
 
 def _means(rows: Sequence[Sequence[float]]) -> list[float]:
-    """Of each column."""
+    """The mean of each column."""
     return [sum(column) / len(rows) for column in zip(*rows, strict=True)]
 
 
 def _counts(part: Sweep, cell: Cell) -> tuple[int, str, int]:
-    """How many tasks, seeds of each, or prompts narrow an interval, which these are, and of how many groups."""
+    """Number of units that would narrow an interval, what they are (task, seed or prompt), and number of their groups."""
     tasks, seeds = cell.counts.get("task", 1), cell.counts.get("seed", 1)
     if len(cell.units) > 1 and tasks > 1 and not fixed_of(part):
         return len(cell.units), "task", 1
@@ -230,33 +239,35 @@ def _counts(part: Sweep, cell: Cell) -> tuple[int, str, int]:
 
 
 def _rests_on(part: Sweep, cell: Cell) -> int:
-    """Of how many an interval is a mean: the few tasks or seeds it goes over, or else prompts."""
+    """Number of units that an interval rests on: the few tasks or seeds it averages over, or else prompts."""
     if fixed_of(part):
         return cell.items if cell.counts.get("seed", 1) > 1 else cell.prompts
     return len(cell.units) if len(cell.units) > 1 else cell.prompts
 
 
 def among_all(judged: Sequence[Judged]) -> tuple[Judged, ...]:
-    """The same; a claim stands if it stands among all claims and models that can be judged (Holm)."""
-    verdicts = stand_together([own.verdict for own in judged])
+    """The same with verdicts corrected for all claims and models that can be judged (Holm)."""
+    verdicts = stand_together([result.verdict for result in judged])
     return tuple(
-        replace(own, verdict=verdict) for own, verdict in zip(judged, verdicts, strict=True)
+        replace(result, verdict=verdict) for result, verdict in zip(judged, verdicts, strict=True)
     )
 
 
 def _undone(part: Sweep, claim: Claim) -> bool:
-    """True if the claim is of how a task is done, and the model is not shown to do it with demonstrations' help."""
-    names = {own.name for own in OF_TASKS}
-    of_tasks = [own for own in claim.needed if own.name in names]
-    return bool(judge(Claim("", needs=of_tasks), lambda own: _evidence(part, own, "")).lacking)
+    """True if a claim on how a task is done lacks evidence that demonstrations help the model to do it."""
+    names = {need.name for need in OF_TASKS}
+    of_tasks = [need for need in claim.needed if need.name in names]
+    return bool(
+        judge(Claim("", needs=of_tasks), lambda effect: _evidence(part, effect, "")).lacking
+    )
 
 
 def _average(part: Sweep, effect: Effect) -> tuple[Averages, Cell] | None:
     try:
-        found = part.average(effect, OVER, fixed=fixed_of(part))
+        average = part.average(effect, OVER, fixed=fixed_of(part))
     except IclMechError:
         return None
-    return found, found.cells[-1] if "false_share" in found.varied else found.cells[0]
+    return average, average.cells[-1] if "false_share" in average.varied else average.cells[0]
 
 
 def _setting(averages: Averages, cell: Cell) -> str:

@@ -1,4 +1,4 @@
-"""What a worker does: it runs one item after the other and keeps the model it has loaded."""
+"""A worker's side of a sweep: it runs one item after the other and keeps the loaded model."""
 
 import os
 import threading
@@ -23,11 +23,11 @@ class Job:
     """An item with all that a worker needs to run it; it can be sent to another machine.
 
     Attributes:
-        item: What is run.
+        item: The item.
         model: Where its model comes from.
         task: Where its task comes from.
-        measurements: What is measured, of a study besides.
-        options: Of the study, or of the way to run.
+        measurements: What is measured, in addition to a study if there is one.
+        options: Options of the study and of the run.
         device: Where the model goes; None: what the worker was given, or a GPU if there is one.
         dtype: Number format of the weights.
         out: Folder of the sweep, or None: the results are sent back.
@@ -52,13 +52,13 @@ class Job:
     def of(cls, planned: Planned, options: Mapping[str, Any], **more: Any) -> "Job":
         """The job of a planned item."""
         content = planned.content
-        own = {**options, **content.options}
+        merged = {**options, **content.options}
         return cls(
             planned.item,
             planned.model,
             planned.task,
             content.measurements,
-            own,
+            merged,
             study=content.runs,
             **more,
         )
@@ -69,12 +69,12 @@ class Outcome:
     """What became of an item.
 
     Attributes:
-        key: Of the item.
+        key: Key of the item.
         state: `done`, `failed`, or `full`: the disk takes no more.
-        seconds: It took.
-        error: Kind of the error and what it says; empty if there was none.
+        seconds: Time it took.
+        error: Type and message of the error; empty if there was none.
         analysis: The results, if there is no folder for them.
-        process: Where it ran.
+        process: Number of the process it ran in.
     """
 
     key: str
@@ -85,7 +85,7 @@ class Outcome:
     process: int = 0
 
 
-_ONE = threading.Lock()
+_TURN = threading.Lock()
 """Hooks of two items on one model would mix: threads of a process take turns."""
 
 _LOADED: list[tuple[ModelSource, tuple[str | None, str | None], Any]] = []
@@ -96,12 +96,12 @@ _DEVICE: list[str] = []
 
 
 def use_device(device: str) -> None:
-    """Let models of this process go to a device unless an item says another one."""
+    """Set the device of this process's models, unless an item names another one."""
     _DEVICE[:] = [device]
 
 
 def loaded(source: ModelSource, device: str | None, dtype: str | None) -> Any:
-    """The model, loaded once; another one takes its place."""
+    """The model, loaded once and kept until another one replaces it."""
     place = (device, dtype)
     if not (_LOADED and _LOADED[0][0].same(source) and _LOADED[0][1] == place):
         _LOADED.clear()
@@ -110,8 +110,8 @@ def loaded(source: ModelSource, device: str | None, dtype: str | None) -> Any:
 
 
 def run_job(job: Job) -> Outcome:
-    """Run an item; what fails in it is its outcome, not an exception."""
-    with _ONE:
+    """Run an item; an error in it becomes its outcome, not an exception."""
+    with _TURN:
         if job.out is None:
             return _run(job, None)
         folder = item_folder(job.out, job.item.key)
@@ -137,12 +137,12 @@ def _run(job: Job, folder: Path | None) -> Outcome:
         said = {"type": type(error).__name__, "message": str(error), "item": job.item.title}
         if folder is not None:
             note_error(folder, {**said, "seconds": round(seconds, 2)})
-        kind = "" if isinstance(error, IclMechError) else f"{type(error).__name__}: "
+        prefix = "" if isinstance(error, IclMechError) else f"{type(error).__name__}: "
         return Outcome(
             job.item.key,
             "failed",
             seconds,
-            f"{kind}{error}" or type(error).__name__,
+            f"{prefix}{error}" or type(error).__name__,
             process=os.getpid(),
         )
     seconds = time.monotonic() - start
@@ -153,16 +153,16 @@ def _run(job: Job, folder: Path | None) -> Outcome:
 
 
 def run_item(job: Job, folder: Path | None) -> Analysis:
-    """The results of an item, every finished part in the folder at once.
+    """Run an item; every finished part is in the folder at once.
 
     Raises:
-        IclMechError: what the item is refused for.
+        IclMechError: the item is rejected.
     """
     item = job.item
     device = job.device or (_DEVICE[0] if _DEVICE else None)
     model = loaded(job.model, device, job.dtype)
     data = _prompts(job, model)
-    # Parts that are there are kept, or replaced in the end: never both.
+    # Saved parts are kept, or replaced in the end: never both.
     out = None if job.overwrite else folder
     options: dict[str, Any] = {"progress": False, "out": out, **job.options}
     if item.study == OF_MEASUREMENTS:
