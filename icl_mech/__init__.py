@@ -87,7 +87,7 @@ HERE = table("""
     suppression:measurements.anchors.suppression sweep:sweeps task_vector:measurements.causal.task_vector
     texts:prompts transplant:measurements.causal.transplant untrained:models.adapt
 """)
-"""The modules of these names; each is imported when it is first asked for."""
+"""Modules of the public names; each is imported on first use."""
 
 ELSEWHERE = table("""
     AddVector:interventions Analysis:studies Cut:interventions Example:tasks Explorer:explorer IclMechError:errors
@@ -103,16 +103,16 @@ ELSEWHERE = table("""
     planted_model:planted planted_task:planted prompts_from_text:prompts remote_model:models
     saliency_check:measurements.causal.saliency_check
 """)
-"""Names that stand here, too: by module, where they belong."""
+"""Further names available here, each with the module it belongs to."""
 
 ALIASES = table("load_analysis:load")
-"""Earlier names that stay valid, each with that of now."""
+"""Earlier names that stay valid, each with the present one."""
 
 without_widgets()
 
 
 def __getattr__(name: str) -> Any:
-    """A name, or a module of the package, when it is first asked for; and the version."""
+    """A public name or a module of the package, imported on first use; or the version."""
     if name == "__version__":
         return version("icl-mech")
     now = ALIASES.get(name, name)

@@ -6,7 +6,7 @@ from icl_mech.names import versions
 
 
 def main() -> None:
-    """Run it; versions are told without importing what commands need."""
+    """Run the command line; `--version` imports nothing that only commands need."""
     if sys.argv[1:] == ["--version"]:
         sys.stdout.write(f"{versions()}\n")
         return

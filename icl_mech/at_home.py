@@ -1,7 +1,7 @@
-"""Results and prompts make their tensors on the CPU, whatever torch's default device is.
+"""Results and prompts create their tensors on the CPU, whatever torch's default device is.
 
-`torch.set_default_device("cuda")` would put what a mean or an interval starts from beside the values
-it is about, which lie on the CPU.
+`torch.set_default_device("cuda")` would create the tensors of a mean or an interval on the GPU, while
+their values lie on the CPU.
 """
 
 from collections.abc import Callable
@@ -16,16 +16,16 @@ C = TypeVar("C", bound=type)
 def at_home(kind: C) -> C:
     """Class decorator: methods and properties run with the CPU as default device."""
     for name, value in list(vars(kind).items()):
-        found: Any = None
+        wrapped: Any = None
         if isinstance(value, property) and value.fget is not None:
-            found = property(_on_cpu(value.fget), doc=value.__doc__)
+            wrapped = property(_on_cpu(value.fget), doc=value.__doc__)
         elif isinstance(value, cached_property):
-            found = cached_property(_on_cpu(value.func))
-            found.attrname = name
+            wrapped = cached_property(_on_cpu(value.func))
+            wrapped.attrname = name
         elif callable(value) and not isinstance(value, type) and hasattr(value, "__code__"):
-            found = _on_cpu(value)
-        if found is not None:
-            setattr(kind, name, found)
+            wrapped = _on_cpu(value)
+        if wrapped is not None:
+            setattr(kind, name, wrapped)
     return kind
 
 

@@ -1,7 +1,7 @@
-"""Checks of what users give against its type: fields of values, arguments of functions.
+"""Type checks of user input: fields of values, arguments of functions.
 
-Numbers of NumPy and torch are taken for the plain ones they are, arrays and lists for tuples.
-A type that is none of those below is not checked.
+Numbers of NumPy and torch are converted to plain ones, arrays and lists to tuples.
+A type other than those below is not checked.
 """
 
 import functools
@@ -39,20 +39,20 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class AtLeast:
-    """Beside a type of numbers: none below this one."""
+    """Annotation of a numeric type: the least value allowed."""
 
     least: int
 
 
 @dataclass(frozen=True)
 class Called:
-    """Beside a type: what it is called in messages."""
+    """Annotation of a type: its name in messages."""
 
     name: str
 
 
 Count = Annotated[int, AtLeast(1)]
-"""A number of things, one at least."""
+"""A number of things, at least one."""
 
 Natural = Annotated[int, AtLeast(0)]
 """A whole number that is not negative: a seed, a position."""
@@ -62,11 +62,11 @@ Heads = Sequence[Head]
 """(layer, head) pairs."""
 
 LONGEST = 100
-"""Characters of a value in a message."""
+"""Maximum number of characters of a value in a message."""
 
 
 class Misfit(Exception):  # noqa: N818 - becomes an error of the package
-    """A value is not of its type; the deepest one found tells most."""
+    """A value is not of its type; the most deeply nested misfit is the most informative."""
 
     def __init__(self, problem: str, depth: int = 0) -> None:
         super().__init__(problem)
@@ -74,7 +74,7 @@ class Misfit(Exception):  # noqa: N818 - becomes an error of the package
 
 
 def check_fields(value: "DataclassInstance") -> None:
-    """Refuse fields that are not of their types, and put plain values in place of others.
+    """Reject fields that are not of their types, and convert values to plain ones.
 
     Raises:
         RunError: names the field and what it may be.
@@ -82,10 +82,10 @@ def check_fields(value: "DataclassInstance") -> None:
     hints = get_type_hints(type(value), include_extras=True)
     for item in fields(value):
         given = getattr(value, item.name)
-        found = conformed(item.name, given, hints[item.name])
-        if isinstance(found, Tensor) and not bool(found.isfinite().all()):
+        plain = conformed(item.name, given, hints[item.name])
+        if isinstance(plain, Tensor) and not bool(plain.isfinite().all()):
             raise RunError(f"{item.name} holds NaN or infinite values; expected finite numbers.")
-        object.__setattr__(value, item.name, found)
+        object.__setattr__(value, item.name, plain)
 
 
 def checked(
@@ -93,7 +93,7 @@ def checked(
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Decorator: arguments are checked against their types, axes of tensors against each other.
 
-    Those in `but` are left to the function itself.
+    Arguments in `but` are left to the function itself.
     """
 
     def decorated(function: Callable[P, R]) -> Callable[P, R]:
@@ -130,22 +130,22 @@ def bound_to(
     """The arguments of a call by name.
 
     Raises:
-        IclMechError: an option that is not there (near names are told), one too many, or one that lacks.
+        IclMechError: an unknown option (suggests near names), too many arguments, or a missing one.
     """
     try:
         return signature.bind(*args, **options)
     except TypeError as problem:
         takes = [*signature.parameters]
-        near = [did_you_mean(own, takes) for own in options if own not in takes]
+        near = [did_you_mean(option, takes) for option in options if option not in takes]
         said = (f"{name}: {problem}.", *near[:1], f"It takes {', '.join(takes) or 'nothing'}.")
         raise error(" ".join(filter(None, said))) from None
 
 
 def conformed(name: str, given: object, kind: object, error: type[IclMechError] = RunError) -> Any:
-    """The value as its type has it.
+    """The value converted to its type.
 
     Raises:
-        IclMechError: names the argument, what was found and what was expected.
+        IclMechError: names the argument, its value and what was expected.
     """
     try:
         return _fitted(given, kind)
@@ -178,7 +178,7 @@ def _fitted(given: object, kind: object) -> Any:
     if hasattr(kind, "array_type"):
         return _tensor(given, kind)
     known = origin or kind
-    # Protocols cannot be asked.
+    # Protocols do not support isinstance.
     if known is Any or not isinstance(known, type) or getattr(known, "_is_protocol", False):
         return given
     if not isinstance(given, known):
@@ -193,13 +193,13 @@ def _fitted(given: object, kind: object) -> Any:
 def _annotated(given: object, kind: object, *notes: object) -> Any:
     names = [note.name for note in notes if isinstance(note, Called)]
     try:
-        found = _fitted(given, kind)
+        value = _fitted(given, kind)
     except Misfit as misfit:
         raise Misfit(f"; expected {names[0]}.") if names else misfit from None
     for note in notes:
-        if isinstance(note, AtLeast) and found < note.least:
+        if isinstance(note, AtLeast) and value < note.least:
             raise Misfit(f"; it must be at least {note.least}.")
-    return found
+    return value
 
 
 def _any_of(given: object, kinds: Sequence[Any]) -> Any:
@@ -217,17 +217,19 @@ def _entries(given: Any, origin: object, kinds: tuple[Any, ...]) -> Any:
     if not several or isinstance(given, str | bytes) or getattr(given, "ndim", 1) == 0:
         names = "a list of names" if _is_literal(kinds[0]) else "a list"
         raise Misfit(f"; expected {names}.")
-    own = given.tolist() if hasattr(given, "tolist") else list(given)
+    values = given.tolist() if hasattr(given, "tolist") else list(given)
     if origin is tuple and kinds[-1] is not Ellipsis:
-        if len(own) != len(kinds):
+        if len(values) != len(kinds):
             raise Misfit(f"; expected {len(kinds)} entries.")
-    elif not own and _is_literal(kinds[0]):
+    elif not values and _is_literal(kinds[0]):
         choices = near_matches("", map(str, get_args(kinds[0])))
         raise Misfit(f": none chosen. {choices}", 1)
     else:
-        kinds = (kinds[0],) * len(own)
-    found = [_inside(v, k, f"entry {i}") for i, (v, k) in enumerate(zip(own, kinds, strict=True))]
-    return found if origin is list else tuple(found)
+        kinds = (kinds[0],) * len(values)
+    entries = [
+        _inside(v, k, f"entry {i}") for i, (v, k) in enumerate(zip(values, kinds, strict=True))
+    ]
+    return entries if origin is list else tuple(entries)
 
 
 def _inside(given: object, kind: object, place: str) -> Any:
@@ -248,13 +250,13 @@ _PLAIN = {
 
 def _plain(given: Any, kind: type) -> Any:
     scalar = isinstance(given, np.generic | np.ndarray | Tensor) and given.ndim == 0
-    found = given.item() if scalar else given
+    value = given.item() if scalar else given
     kinds: Any = int | float if kind is float else kind
-    if not isinstance(found, kinds) or (isinstance(found, bool) and kind is not bool):
+    if not isinstance(value, kinds) or (isinstance(value, bool) and kind is not bool):
         raise Misfit(f"; expected {_PLAIN[kind]}.")
-    if kind is float and not math.isfinite(found):
+    if kind is float and not math.isfinite(value):
         raise Misfit("; expected a finite number.")
-    return found
+    return value
 
 
 def _tensor(given: object, kind: Any) -> Any:

@@ -1,8 +1,8 @@
-"""Everything that comes from outside, as types: sweep files, lists of items, indexes of results.
+"""Types of all external documents: sweep files, lists of items, indexes of results.
 
-A document is read from a regular file of bounded size, and its values are held against a model; what
-does not fit is named with its place in the document. What the values mean - that a layer exists, that
-a variant is one - is checked where they are used.
+A document is read from a regular file of bounded size, and its values are validated against a model;
+errors name the place in the document. Meaning - whether a layer exists, whether a variant is known - is
+checked where the values are used.
 """
 
 import json
@@ -20,29 +20,29 @@ if TYPE_CHECKING:
 MEBIBYTE = 1 << 20
 
 LARGEST = {".json": 256 * MEBIBYTE, ".jsonl": 4096 * MEBIBYTE, ".yaml": 4 * MEBIBYTE}
-"""Bytes of a file, by its kind."""
+"""Maximum number of bytes of a file, by its kind."""
 
 DEEPEST = 60
-"""Values inside of values."""
+"""Maximum depth of nested values."""
 
 SEEDS, ITEMS = 100_000, 1_000_000
-"""The most of them a sweep has."""
+"""Maximum number of seeds and of items of a sweep."""
 
 
 def content_of_file(path: Path, error: type[IclMechError], *, kind: str = ".json") -> bytes:
-    """The bytes of a regular file that is not larger than files of its kind are.
+    """The bytes of a regular file that is not larger than its kind allows.
 
     Raises:
         IclMechError: of the kind given; it is a pipe, a device or a folder, or too large.
         OSError: it cannot be read.
     """
-    found = path.stat()
-    if not stat.S_ISREG(found.st_mode):
-        raise error(f"{str(path)!r} is no file but a {_kind(found.st_mode)}; expected a file.")
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
+        raise error(f"{str(path)!r} is no file but a {_kind(status.st_mode)}; expected a file.")
     most = LARGEST[kind]
-    if found.st_size > most:
+    if status.st_size > most:
         raise error(
-            f"{str(path)!r} has {found.st_size / MEBIBYTE:.0f} MiB; files of this kind have at most "
+            f"{str(path)!r} has {status.st_size / MEBIBYTE:.0f} MiB; files of this kind have at most "
             f"{most / MEBIBYTE:.0f} MiB."
         )
     return path.read_bytes()
@@ -69,15 +69,15 @@ def read_yaml(path: Path, error: type[IclMechError]) -> Any:
 
     try:
         text = content_of_file(path, error, kind=".yaml").decode("utf-8")
-        found = yaml.safe_load(text)
+        values = yaml.safe_load(text)
     except (OSError, ValueError, RecursionError, OverflowError, yaml.YAMLError) as problem:
         raise error(f"{str(path)!r} cannot be read as YAML: {problem}") from problem
-    check_plain(found, error, str(path))
-    return found
+    check_plain(values, error, str(path))
+    return values
 
 
 def check_plain(found: object, error: type[IclMechError], where: str) -> None:
-    """Refuse values that are nested without end, or are no plain ones.
+    """Reject values that are nested too deep or are not plain.
 
     Raises:
         IclMechError: of the kind given.
@@ -105,12 +105,12 @@ def check_plain(found: object, error: type[IclMechError], where: str) -> None:
 
 
 def fitted(kind: str, values: object, error: type[IclMechError], where: str) -> dict[str, Any]:
-    """Values that fit a kind of document, entries beyond it left as they are.
+    """The values, validated as a kind of document; further entries are left as they are.
 
     Args:
         kind: Name in `models`.
-        values: What was read.
-        error: Kind of the refusal.
+        values: The values read.
+        error: Class of the error.
         where: The document, for messages.
 
     Raises:
@@ -124,21 +124,21 @@ def fitted(kind: str, values: object, error: type[IclMechError], where: str) -> 
         if isinstance(problem, RecursionError):
             raise error(f"{where}: values nested too deep.") from None
         first, *others = problem.errors()
-        # Of several alternatives the one that was followed farthest tells most.
-        alike = [own for own in others if own["loc"][:1] == first["loc"][:1]]
-        deepest = max([first, *alike], key=lambda own: len(own["loc"]))
-        raise error(f"{where}: {_told(deepest)}") from None
+        # Among several alternatives, the one matched deepest is the most informative.
+        alike = [issue for issue in others if issue["loc"][:1] == first["loc"][:1]]
+        deepest = max([first, *alike], key=lambda issue: len(issue["loc"]))
+        raise error(f"{where}: {_message(deepest)}") from None
 
 
-def _told(problem: "ErrorDetails") -> str:
-    """A problem of pydantic's in our words."""
+def _message(problem: "ErrorDetails") -> str:
+    """An error of pydantic in plain words."""
     place = "".join(
         f"[{part}]" if isinstance(part, int) else f".{part}" for part in problem["loc"]
     ).lstrip(".")
-    # Alternatives of a type are named in the place by their types.
+    # pydantic appends the type of an alternative to the place.
     place = place.split(".str")[0].split(".list[")[0].split(".int")[0] or "it"
-    found = repr(problem["input"])
-    found = found if len(found) <= 80 else f"{found[:77]}..."
+    value = repr(problem["input"])
+    value = value if len(value) <= 80 else f"{value[:77]}..."
     words = {
         "missing": "is missing",
         "string_type": "expected text",
@@ -153,15 +153,15 @@ def _told(problem: "ErrorDetails") -> str:
     }
     if problem["type"] == "literal_error":
         known = re.findall(r"'([^']*)'", problem["ctx"]["expected"])
-        return f"{place} is {found}. {near_matches(problem['input'], known)}"
+        return f"{place} is {value}. {near_matches(problem['input'], known)}"
     if problem["type"] == "missing":
         return f"{place} is missing."
-    told = words.get(problem["type"]) or problem["msg"][:1].lower() + problem["msg"][1:]
-    return f"{place} is {found}; {told}."
+    expected = words.get(problem["type"]) or problem["msg"][:1].lower() + problem["msg"][1:]
+    return f"{place} is {value}; {expected}."
 
 
 def models() -> dict[str, type["BaseModel"]]:
-    """The kinds of documents by name; made when the first is read."""
+    """The kinds of documents by name; built when the first is read."""
     if not _MODELS:
         _MODELS.update(_made())
     return _MODELS
@@ -175,7 +175,7 @@ def _made() -> dict[str, type["BaseModel"]]:
 
 
 def _of_folders() -> dict[str, type["BaseModel"]]:
-    """Of saved sweeps, analyses and results: entries beyond those that are known are kept as they are."""
+    """Models of saved sweeps, analyses and results; unknown entries are kept as they are."""
     from pydantic import BaseModel, Field
 
     count = Annotated[int, Field(ge=1, le=10**9)]
@@ -231,7 +231,7 @@ def _of_study() -> type["BaseModel"]:
     listed = Annotated[list[natural], Field(min_length=1, max_length=SEEDS)]
 
     class StudyFile(BaseModel, extra="allow", strict=True):
-        """A sweep as YAML: what `sweep` itself does not hold against types."""
+        """A sweep as YAML: entries whose types `sweep` itself does not check."""
 
         study: str | list[str | None] | None = None
         seeds: str | listed | natural = "0-4"
@@ -256,8 +256,8 @@ def json_of(path: Path, error: type[IclMechError]) -> Any:
         IclMechError: of the kind given; it cannot be read, or holds no JSON.
     """
     try:
-        found = json.loads(content_of_file(path, error).decode("utf-8"))
+        values = json.loads(content_of_file(path, error).decode("utf-8"))
     except (OSError, ValueError, RecursionError) as problem:
         raise error(f"{str(path)!r} cannot be read as JSON: {problem}.") from problem
-    check_plain(found, error, str(path))
-    return found
+    check_plain(values, error, str(path))
+    return values

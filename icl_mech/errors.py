@@ -55,7 +55,7 @@ def near_matches(name: object, known: Iterable[object]) -> str:
 
 def did_you_mean(name: object, known: Iterable[object]) -> str:
     """A sentence for messages: the known names nearest to `name`; empty if none is near."""
-    by_letters = {own.lower(): own for own in sorted(map(str, known))}
+    by_letters = {candidate.lower(): candidate for candidate in sorted(map(str, known))}
     close = get_close_matches(str(name).lower(), by_letters, n=3, cutoff=0.5)
     names = " or ".join(repr(by_letters[match]) for match in close)
     return f"Did you mean {names}?" if names else ""

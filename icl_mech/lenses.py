@@ -1,4 +1,4 @@
-"""Lenses that are fitted to a model, for `lens=` of what reads the residual stream."""
+"""Lenses fitted to a model, for `lens=` of measurements that read the residual stream."""
 
 from icl_mech.measurements.lens.compare_lenses import compare_lenses
 from icl_mech.measurements.lens.fitted import FittedLens

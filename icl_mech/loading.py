@@ -1,8 +1,8 @@
-"""`load`: whatever this package saved in a folder, and lenses that others published.
+"""`load`: anything this package saved in a folder, and published lenses.
 
-Published lenses are `.pt` files, of which nothing but tensors and plain values is read. They are of the
-residual stream as the model has it, so a model with folded or centred weights is refused, as are another
-width, other layers and another name. What blocks give out in a Jacobian lens is the entry of the next one;
+Published lenses are `.pt` files, from which only tensors and plain values are read. They apply to the
+residual stream of the unprocessed model, so a model with folded or centred weights is rejected, as are another
+width, other layers and another name. The output of a block in a Jacobian lens is the entry of the next one;
 entry 0, for which none is published, is read as by the logit lens.
 """
 
@@ -71,12 +71,12 @@ def _loaded(place: Path, model: object) -> Analysis | Sweep | Result:
         if model is None:
             raise ResultError(f"{str(place)!r} is a published lens; give model=, which it is for.")
         return _published(place, adapt(model))
-    found = next((name for name in KINDS if isfile(place / name)), None)
-    if found is None:
+    index = next((name for name in KINDS if isfile(place / name)), None)
+    if index is None:
         holds = f"holds none of {', '.join(INDEXES)}, so nothing that was saved by icl_mech."
         gone = "is not there; give the folder of a run, such as runs/analysis."
         raise ResultError(f"{str(place)!r} {holds if exists(place) else gone}")
-    loaded: Analysis | Sweep | Result = KINDS[found].load(place)
+    loaded: Analysis | Sweep | Result = KINDS[index].load(place)
     if model is not None and isinstance(loaded, FittedLens):
         loaded.check_model(adapt(model))
     return loaded
@@ -86,7 +86,7 @@ UNREADABLE = (
     *(OSError, EOFError, RuntimeError, pickle.UnpicklingError),
     *(LookupError, TypeError, ValueError, AttributeError),
 )
-"""What files that are damaged, or laid out otherwise, raise."""
+"""Errors raised by files that are damaged or have another layout."""
 
 
 def _published(place: Path, model: LanguageModel) -> FittedLens:
@@ -125,8 +125,8 @@ def _jacobians(file: Path, last: int) -> tuple[str, dict[str, Tensor]]:
     about = state.get("metadata", {})
     if sorted(state["J"]) != [*range(last)] or about.get("target_layer", last) not in (-1, last):
         raise ValueError(f"it maps from other layers than 0 to {last - 1}, or not to {last}")
-    own = [state["J"][row].float() for row in range(last)]
-    maps = torch.stack([torch.eye(len(own[0])), *own])
+    jacobians = [state["J"][row].float() for row in range(last)]
+    maps = torch.stack([torch.eye(len(jacobians[0])), *jacobians])
     return str(about.get("model_name") or ""), {"jacobian": maps}
 
 

@@ -1,6 +1,5 @@
-"""What a name stands for: values of your own by address, `my_module:MyMeasurement`, on the command line and in
-files; and measurements and results by their names in earlier versions, which stay valid there, in Python and
-in saved folders.
+"""Resolution of names: user-defined values by address, `my_module:MyMeasurement`, on the command line and in files;
+and earlier names of measurements and results, which stay valid there, in Python and in saved folders.
 """
 
 import gc
@@ -14,22 +13,22 @@ from typing import Any, get_origin
 from icl_mech.errors import IclMechError, near_matches
 
 VERSIONED = ("icl-mech", "torch", "transformers", "transformer-lens")
-"""Packages whose versions decide numbers."""
+"""Packages whose versions affect numbers."""
 
 NOT_INSTALLED = "+not.installed"
-"""Behind the version of a checkout that is on Python's path without being installed."""
+"""Suffix of the version of a checkout that is on Python's path without being installed."""
 
 EVERY_KIND = "icl_mech.loading"
-"""A module that imports all others, so that every kind that files may name is there."""
+"""A module that imports all others, so that every kind that files may name is defined."""
 
 _ADDRESS = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 
 def version(package: str) -> str:
-    """The version of an installed package; of this one, where it is not installed, what its checkout says, marked.
+    """The version of an installed package; for this one, if not installed, that of its checkout, marked.
 
     Raises:
-        IclMechError: another package lies there without the metadata that holds its version.
+        IclMechError: another package is not installed, or lacks the metadata that holds its version.
     """
     try:
         return metadata.version(package)
@@ -47,15 +46,15 @@ def version(package: str) -> str:
 
 def versions() -> str:
     """This package's version, and the others in brackets."""
-    own, *others = (f"{name} {version(name)}" for name in VERSIONED)
-    return f"{own} ({', '.join(others)})"
+    first, *others = (f"{name} {version(name)}" for name in VERSIONED)
+    return f"{first} ({', '.join(others)})"
 
 
 @contextmanager
 def unsearched() -> Iterator[None]:
-    """Context in which objects are made that are not searched for garbage until old ones are.
+    """Context whose new objects are not searched for garbage until the oldest generation is.
 
-    Libraries and models are a million objects with hardly any garbage, and looking for it takes a second.
+    Libraries and models create a million objects with hardly any garbage, and searching them takes a second.
     """
     if not gc.isenabled() or gc.get_freeze_count():
         yield
@@ -64,7 +63,7 @@ def unsearched() -> Iterator[None]:
     try:
         yield
     finally:
-        gc.freeze()  # both together: everything is of the oldest generation now
+        gc.freeze()  # both together move everything into the oldest generation
         gc.unfreeze()
         gc.enable()
 
@@ -80,10 +79,10 @@ def is_kind(value: object, kind: type[Any]) -> bool:
 
 
 def kind_at(address: str, kind: type[Any], error: type[IclMechError]) -> Any:
-    """What stands at an address: a value of a kind, or a class of such values.
+    """The object at an address: a value of a kind, or a class of such values.
 
     Raises:
-        IclMechError: of the kind given; there is no such module or name, or something else stands there.
+        IclMechError: of the kind given; there is no such module or name, or the object is of another kind.
     """
     what = kind.__name__
     if not is_address(address):
@@ -96,14 +95,14 @@ def kind_at(address: str, kind: type[Any], error: type[IclMechError]) -> Any:
             f"{address!r}: the module {module_name!r} cannot be imported ({type(problem).__name__}: {problem}). "
             "It must lie in the folder where the command is called, or be installed."
         ) from problem
-    found = getattr(module, name, None)
-    if isinstance(found, kind) or is_kind(found, kind):
-        return found
-    if found is not None:
-        raise error(f"{address!r} is a {type(found).__name__}; expected a {what}, or its class.")
+    target = getattr(module, name, None)
+    if isinstance(target, kind) or is_kind(target, kind):
+        return target
+    if target is not None:
+        raise error(f"{address!r} is a {type(target).__name__}; expected a {what}, or its class.")
     known = [
-        own
-        for own, value in vars(module).items()
+        key
+        for key, value in vars(module).items()
         if isinstance(value, kind) or is_kind(value, kind)
     ]
     hint = near_matches(name, known) if known else f"It holds no {what}."
@@ -111,16 +110,16 @@ def kind_at(address: str, kind: type[Any], error: type[IclMechError]) -> Any:
 
 
 def at_address(address: str, kind: type[Any], error: type[IclMechError]) -> Any:
-    """The value at an address; of a class, that with all defaults.
+    """The value at an address; a class is instantiated with its defaults.
 
     Raises:
         IclMechError: of the kind given; there is none, or it has no defaults.
     """
-    found = kind_at(address, kind, error)
-    if not isinstance(found, type):
-        return found
+    target = kind_at(address, kind, error)
+    if not isinstance(target, type):
+        return target
     try:
-        return found()
+        return target()
     except (TypeError, IclMechError) as problem:
         raise error(
             f"{address!r} cannot be made with its defaults ({problem}); put a value into the module, and "
@@ -128,12 +127,12 @@ def at_address(address: str, kind: type[Any], error: type[IclMechError]) -> Any:
         ) from problem
 
 
-# --- names of earlier versions, each with that of now ---
+# --- names of earlier versions, each with the present one ---
 
 
 def table(text: str) -> dict[str, str]:
-    """Pairs `one:other`, in words."""
-    return dict(own.split(":") for own in text.split())
+    """Mapping from words of the form `name:value`."""
+    return dict(pair.split(":") for pair in text.split())
 
 
 MEASUREMENTS = table("""

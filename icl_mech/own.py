@@ -1,4 +1,4 @@
-"""What measurements, results, interventions and studies of your own are made of."""
+"""Building blocks for your own measurements, results, interventions and studies."""
 
 from icl_mech.engine import GradientReading, Reading
 from icl_mech.interventions import Intervention

@@ -1,6 +1,6 @@
 """The command line: a thin layer over the Python functions of the same names.
 
-One command a file. Words are checked before anything is loaded; results go to standard output,
+One command a file. Options are checked before anything is loaded; results go to standard output,
 everything else to standard error.
 """
 

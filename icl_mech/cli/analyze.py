@@ -32,7 +32,7 @@ Loss = Literal["label", "prediction", "vocab", "next", "rest"]
 Reduction = Literal["sum_then_abs", "abs_then_sum"]
 HALF = 0.5
 NULLS = "untrained_"
-"""As studies and measurements have them, which are not imported for a help."""
+"""The names in studies and measurements, which are not imported just to print help."""
 
 
 @grouped
@@ -148,17 +148,17 @@ def analyze(
 
 def _width(text: str) -> float | dict[str, float]:
     try:
-        found = {
+        widths = {
             name.strip(): float(half)
-            for name, _, half in (own.rpartition("=") for own in text.split(","))
+            for name, _, half in (part.rpartition("=") for part in text.split(","))
         }
     except ValueError:
         why = f"{text!r}; write half a width such as 0.1, or EFFECT=0.1,OTHER=0.2."
         raise typer.BadParameter(why, param_hint="--until") from None
-    if "" in found and "," in text:
+    if "" in widths and "," in text:
         why = f"{text!r}; one width for all effects stands alone, those of effects have names."
         raise typer.BadParameter(why, param_hint="--until")
-    return found.get("", found)
+    return widths.get("", widths)
 
 
 def _chosen(study: str | None) -> "Study":

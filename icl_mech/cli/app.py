@@ -1,4 +1,4 @@
-"""The commands put together, and what holds for all of them: version, errors, exit codes."""
+"""The application: all commands, and the version, errors and exit codes they share."""
 
 import ast
 import re
@@ -34,12 +34,12 @@ EXIT_CODES = "Exit codes: 0 done, 1 an error, 2 a command that cannot be read, 1
 
 
 def examples(*lines: str) -> str:
-    """What stands below a command's options: examples, then the exit codes."""
+    """The epilog of a command's help: examples, then the exit codes."""
     return "\n\n".join(("[bold]Examples[/bold]", *(f"  {line}" for line in lines), EXIT_CODES))
 
 
 class Commands(TyperGroup):
-    """All commands; a word that is none of an option's is refused with those that are nearest."""
+    """All commands; an invalid value of an option is rejected with the nearest valid ones."""
 
     def invoke(self, *args: Any, **named: Any) -> Any:
         """Run the command that was asked for."""
@@ -54,20 +54,20 @@ class Commands(TyperGroup):
 
 
 _NO_CHOICE = re.compile(r"(?:Value error, )?('.*') is not one of ('.*')\.")
-"""How typer, and click before it, refuse a word."""
+"""Message with which typer, and click before it, reject a value."""
 
 
 class Measurements(TyperGroup):
-    """What stands below `measure`; made when it is asked for, since options of measurements need all of them."""
+    """Subcommands of `measure`, built on first use, since their options need all measurements."""
 
     @property
     def commands(self) -> MutableMapping[str, Any]:
-        """By name."""
+        """Subcommands by name."""
         return _measurements()
 
     @commands.setter
     def commands(self, given: object) -> None:
-        """Typer finds none."""
+        """Ignore the commands typer collected: there are none."""
 
 
 @cache
@@ -118,7 +118,7 @@ COMMANDS = {
     LOOK: (explore, power, prompts, show, page, export, compare),
     LISTS: (models, tasks),
 }
-"""By panel."""
+"""Commands by panel."""
 
 EXAMPLES = r"""
 icl-mech demo --n 12
@@ -144,12 +144,12 @@ icl-mech models
 icl-mech tasks
 icl-mech tasks ot-sst2
 """
-"""Of every command, in order."""
+"""Examples of every command, in order."""
 
 for panel, functions in COMMANDS.items():
     for function in functions:
-        own = [line for line in EXAMPLES.splitlines() if line.split()[1:2] == [function.__name__]]
-        app.command(rich_help_panel=panel, epilog=examples(*own))(function)
+        lines = [line for line in EXAMPLES.splitlines() if line.split()[1:2] == [function.__name__]]
+        app.command(rich_help_panel=panel, epilog=examples(*lines))(function)
 app.add_typer(
     typer.Typer(cls=Measurements, no_args_is_help=True),
     name="measure",
@@ -165,14 +165,14 @@ app.add_typer(atlas_commands(examples), name="atlas", rich_help_panel=LOOK)
 
 
 def main() -> None:
-    """Run the command line; errors of ours are one red line and exit code 1."""
-    # A name that is no UTF-8, or a sign that the terminal has not, ends no command.
+    """Run the command line; an error of this package gives one red line and exit code 1."""
+    # A name that is not UTF-8, or a character the terminal lacks, must not end a command.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     with warnings.catch_warnings():
         warnings.showwarning = _as_note
-        # Modules of one's own lie where the command is called; the installed command looks elsewhere.
+        # User modules lie in the working directory, which the installed command does not search.
         here = str(Path.cwd())
         sys.path.append(here)
         try:
@@ -192,6 +192,6 @@ def _as_note(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """A warning in the words of its message; where in the code it arose tells a user nothing."""
+    """Print only the message of a warning; its place in the code tells a user nothing."""
     if not issubclass(category, DeprecationWarning | FutureWarning | PendingDeprecationWarning):
         note(f"Note: {message}")

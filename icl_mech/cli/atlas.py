@@ -33,8 +33,8 @@ def list_runs(atlas: Atlas) -> None:
     """List the runs of an atlas."""
     from icl_mech.atlas import load_atlas
 
-    for own in load_atlas(atlas, checked=False):
-        say(f"{own.name}\n  {own.item.title}")
+    for run in load_atlas(atlas, checked=False):
+        say(f"{run.name}\n  {run.item.title}")
 
 
 def build_site(atlas: Atlas, out: Out, overwrite: Over = False) -> None:
@@ -45,7 +45,7 @@ def build_site(atlas: Atlas, out: Out, overwrite: Over = False) -> None:
 
 
 def atlas_commands(examples: Callable[..., str]) -> typer.Typer:
-    """The three commands."""
+    """The group of the three commands."""
     app = typer.Typer(help="Finished runs, checked, side by side as one static site.")
     app.command("add", epilog=examples("icl-mech atlas add runs/a --atlas runs/atlas"))(add_runs)
     app.command("list", epilog=examples("icl-mech atlas list runs/atlas"))(list_runs)

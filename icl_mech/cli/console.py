@@ -1,4 +1,4 @@
-"""What is said: results on standard output, everything else on standard error, in words of options."""
+"""Output: results on standard output, everything else on standard error, in terms of options."""
 
 import json
 import re
@@ -14,19 +14,19 @@ from icl_mech.errors import IclMechError
 
 
 def say(text: str) -> None:
-    """A result, as it is: no markup, no line breaks of ours."""
+    """Print a result unchanged: no markup, no added line breaks."""
     print(text)
 
 
 def say_json(document: object) -> None:
-    """A result for programs."""
+    """Print a result as JSON."""
     from icl_mech.results import jsonable
 
     print(json.dumps(jsonable(document), indent=1, ensure_ascii=False))
 
 
 def say_forecast(found: object, *, json: bool) -> None:
-    """What a run would cost.
+    """Print what a run would cost.
 
     Raises:
         typer.Exit: it does not fit into memory.
@@ -40,19 +40,19 @@ def say_forecast(found: object, *, json: bool) -> None:
 
 
 def draw(*parts: RenderableType) -> None:
-    """Tables and coloured text; colours only where a terminal shows them."""
+    """Print tables and coloured text; colours only where a terminal shows them."""
     console = Console(highlight=False)
     for part in parts:
         console.print(part)
 
 
 def note(text: str) -> None:
-    """A line beside the results."""
+    """Print a line to standard error."""
     _aside().print(escape(text), soft_wrap=True)
 
 
 def error_line(text: str) -> None:
-    """What went wrong, in one line; options that every command calls so by their names."""
+    """Print an error in one line; `overwrite=` and `resume=` become the options of that name."""
     text = reworded(text.replace("resume='again'", "--resume --again"), ALWAYS)
     # Paths and lists in a message hold brackets, which are not rich's markup.
     _aside().print(f"[red]Error:[/red] {escape(text)}", soft_wrap=True)
@@ -60,8 +60,8 @@ def error_line(text: str) -> None:
 
 @contextmanager
 def waiting(text: str, *, quiet: bool) -> Iterator[None]:
-    """A line with a turning sign while something is loaded."""
-    # Where nothing can turn, rich would still write an empty line.
+    """Show a spinner while something is loaded."""
+    # Without a terminal, rich would still write an empty line.
     if quiet or not _aside().is_terminal:
         yield
         return
@@ -76,7 +76,7 @@ def _aside() -> Console:
 # --- Ctrl-C ---
 
 EXIT_CODE = 130
-"""After Ctrl-C, as shells have it."""
+"""Exit code after Ctrl-C, as in shells."""
 
 
 @contextmanager
@@ -100,8 +100,8 @@ def interruptible(kept: str) -> Iterator[None]:
 def in_options(options: Mapping[str, str]) -> Iterator[None]:
     """Errors name the options that arguments came from.
 
-    Messages of the package write an argument as `name=`, alone or with its value. Whoever calls a
-    function knows which option each argument came from, and says so here.
+    Messages of the package write an argument as `name=`, alone or with its value. The caller of a
+    function knows which option each argument came from, and passes it here.
 
     Args:
         options: Option of each argument, such as `{"labels": "--label-words"}`.

@@ -38,7 +38,7 @@ def demo(
 
 
 def _measured(n: int, seed: int) -> dict[str, Any]:
-    """Flow, gain and cuts of every task, by its name."""
+    """Flow, gain and attention knockouts of every task, by task name."""
     from icl_mech import analyze, build_prompts, load_model, load_task
     from icl_mech.measurements import EdgeCuts
 
@@ -70,25 +70,27 @@ def _demo_page(n: int, seed: int) -> bytes:
     from icl_mech.sweeps.verdicts import among_all, by_model
 
     runs = _measured(n, seed)
-    found = {replace(item_of(own), model=MODEL): own for own in runs.values()}
-    sweep = Sweep([*found], analyses={item.key: own for item, own in found.items()})
+    analyses = {replace(item_of(analysis), model=MODEL): analysis for analysis in runs.values()}
+    sweep = Sweep([*analyses], analyses={item.key: analysis for item, analysis in analyses.items()})
     able = list(by_model(sweep, ABLE))
     asked = [*able, *by_model(sweep, ADDS)]
-    judged = among_all([own for claim in (READING, EXTRACTION) for own in by_model(sweep, claim)])
-    first, *_ = pages = [own.page() for own in runs.values()]
+    judged = among_all(
+        [verdict for claim in (READING, EXTRACTION) for verdict in by_model(sweep, claim)]
+    )
+    first, *_ = pages = [analysis.page() for analysis in runs.values()]
     means = [
         replace(
-            own,
+            section,
             sentence="Each panel is one task. How strong a path looks; how much of the answer goes through it is judged above.",
         )
-        for own in sections(sweep).sections
-        if own.key == "flow-tasks"
+        for section in sections(sweep).sections
+        if section.key == "flow-tasks"
     ]
-    told = [
-        replace(own, first=False).of(name)
+    details = [
+        replace(section, first=False).of(name)
         for name, page in zip(runs, pages, strict=True)
-        for own in page.sections
-        if own.key != "predictions"
+        for section in page.sections
+        if section.key != "predictions"
     ]
     return page_bytes(
         replace(
@@ -102,9 +104,9 @@ def _demo_page(n: int, seed: int) -> bytes:
                 first.origin,
                 findings=findings([*asked, *judged]),
                 command=f"icl-mech demo --n {n} --seed {seed}",
-                facts=[own for own in first.origin.facts if own.name not in ("Task", "Prompts")],
+                facts=[fact for fact in first.origin.facts if fact.name not in ("Task", "Prompts")],
                 limits=[NESTED, *first.origin.limits[1:]],
             ),
-            sections=levels([*means, *told], [f"{DEMO_TASKS[0]}-edge_cuts", "flow-tasks"]),
+            sections=levels([*means, *details], [f"{DEMO_TASKS[0]}-edge_cuts", "flow-tasks"]),
         )
     )

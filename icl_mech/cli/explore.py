@@ -15,7 +15,7 @@ from icl_mech.cli.options import ModelOptions, TaskOptions, grouped
 from icl_mech.tasks import Task
 
 ADDRESS = "address.json"
-"""File of a folder with port and token, so that a page that is open finds the server again."""
+"""File in the folder with port and token, so that an open page finds the server again."""
 
 
 @grouped
@@ -70,7 +70,7 @@ def explore(
 
 
 def _leading(place: Path, url: str) -> str:
-    """Address of a file only this user reads that leads to the page: a command line is read by everybody."""
+    """Address of a file only this user can read that redirects to the page: anyone can read a command line."""
     file = place / "explore.html"
     file.touch(mode=0o600)
     file.write_text(f'<meta http-equiv="refresh" content="0; url={url}">', encoding="utf-8")
@@ -80,7 +80,7 @@ def _leading(place: Path, url: str) -> str:
 def _opened(
     loaded: object, task: Task, out: Path | None, port: int | None, **how: Any
 ) -> tuple[Any, Any]:
-    """The explorer and its server, from a folder if there is one."""
+    """The explorer and its server, restored from a folder if there is one."""
     from icl_mech.explorer import Server, explore
     from icl_mech.explorer.view import HISTORY
 
@@ -101,13 +101,13 @@ def _opened(
 
 
 def _address(out: Path) -> dict[str, Any]:
-    """Port and token of before; nothing where they cannot be read."""
+    """The saved port and token; empty if they cannot be read."""
     try:
-        found = json.loads((out / ADDRESS).read_text(encoding="utf-8"))
+        saved = json.loads((out / ADDRESS).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     port, token = (
-        (found.get(own) for own in ("port", "token")) if isinstance(found, dict) else (0, "")
+        (saved.get(key) for key in ("port", "token")) if isinstance(saved, dict) else (0, "")
     )
     fits = (
         isinstance(port, int)

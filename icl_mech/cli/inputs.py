@@ -1,4 +1,4 @@
-"""Model, task, prompts and texts from the options; what can be refused without a model is."""
+"""Model, task, prompts and texts from the options; errors are raised without a model where possible."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -29,12 +29,12 @@ Prompts: TypeAlias = "icl.PromptBatch | tuple[icl.PromptBatch, icl.PromptBatch]"
 
 
 def option_of(name: str) -> str:
-    """An argument's option, where both have one name."""
+    """The option of an argument of the same name."""
     return f"--{name.replace('_', '-')}"
 
 
 def options_of_fields(group: Any) -> dict[str, str]:
-    """Options of a panel whose fields are arguments of the function it is for."""
+    """The options of a panel whose fields are arguments of one function."""
     return {item.name: option_of(item.name) for item in fields(group)}
 
 
@@ -45,10 +45,10 @@ MODEL_WORDS = options_of_fields(LoadOptions)
 
 
 def check_model(options: ModelOptions) -> None:
-    """Refuse a model, or a way to load it, that cannot be, without loading anything.
+    """Reject an impossible model, or way to load it, without loading anything.
 
     Raises:
-        ModelError: says what there is.
+        ModelError: lists what there is.
     """
     from icl_mech.models.loading import prepared
 
@@ -57,10 +57,10 @@ def check_model(options: ModelOptions) -> None:
 
 
 def load_options(options: LoadOptions) -> dict[str, Any]:
-    """What is given of how a model is loaded, as arguments of `load_model`.
+    """The given loading options, as arguments of `load_model`.
 
     Raises:
-        ModelError: a map or limits that cannot be read.
+        ModelError: the map or the limits cannot be read.
     """
     given = {item.name: getattr(options, item.name) for item in fields(LoadOptions)}
     for name in ("device_map", "max_memory"):
@@ -75,7 +75,7 @@ def load_options(options: LoadOptions) -> dict[str, Any]:
 
 
 def _gpu(text: object) -> object:
-    """The number of a GPU, as accelerate takes it."""
+    """The number of a GPU as an integer, as accelerate expects it."""
     return int(text) if isinstance(text, str) and text.isdecimal() else text
 
 
@@ -105,7 +105,7 @@ def loaded_task(options: TaskOptions) -> icl.Task:
     """The task.
 
     Raises:
-        TaskError: in the words of the command line.
+        TaskError: it cannot be loaded; names the options.
     """
     given = {item.name: getattr(options, item.name) for item in fields(options)}
     words, mapped = given.pop("label_words"), given.pop("label_map")
@@ -127,7 +127,7 @@ def built_prompts(
     """One set of prompts, or the pair with true and with false demonstrations.
 
     Raises:
-        PromptError: in the words of the command line.
+        PromptError: they cannot be built; names the options.
     """
     shared: dict[str, Any] = {
         "shots": options.shots,
@@ -165,7 +165,7 @@ def _template_kwargs(written: str | None) -> dict[str, Any] | None:
     """Options of a chat template, from JSON.
 
     Raises:
-        PromptError: something else.
+        PromptError: it is not a JSON object.
     """
     if written is None:
         return None
@@ -183,7 +183,7 @@ def _template_kwargs(written: str | None) -> dict[str, Any] | None:
 
 
 def total_of(options: PromptOptions) -> int | str | None:
-    """Demonstrations in all as a number, or the word that was given."""
+    """The total number of demonstrations, or the word that was given."""
     given = options.total
     return int(given) if given is not None and given.isdecimal() else given
 
@@ -192,15 +192,15 @@ def run_options(options: RunOptions, *, quiet: bool) -> dict[str, Any]:
     """How to run, as arguments of `analyze` and `measure`.
 
     Raises:
-        RunError: a budget that is no size, or a file that holds no interventions.
+        RunError: the budget is not a size, or the file holds no interventions.
     """
     from icl_mech.interventions import Intervention
     from icl_mech.measurements import Options
 
-    own = options.intervention or ()
+    addresses = options.intervention or ()
     changes = [
         *_interventions(options.interventions),
-        *(at_address(name, Intervention, RunError) for name in own),
+        *(at_address(name, Intervention, RunError) for name in addresses),
     ]
     with in_options(RUN_WORDS):
         Options(changes, options.batch_size, options.memory)
@@ -219,7 +219,9 @@ def _interventions(file: Path | None) -> "Sequence[Intervention]":
     if file is None:
         return ()
     documents = json_of(file, RunError)
-    if not isinstance(documents, list) or not all(isinstance(own, Mapping) for own in documents):
+    if not isinstance(documents, list) or not all(
+        isinstance(document, Mapping) for document in documents
+    ):
         raise RunError(
             f"--interventions {str(file)!r} holds {shown(documents)}; expected a list such as "
             '[{"intervention": "ZeroHeads", "heads": [[5, 1]]}].'
@@ -228,10 +230,10 @@ def _interventions(file: Path | None) -> "Sequence[Intervention]":
 
 
 def own_measurements(options: OwnOptions) -> "list[AnyMeasurement[Any, Any]]":
-    """Measurements of your own.
+    """User-defined measurements, loaded from their addresses.
 
     Raises:
-        RunError: an address at which there is none.
+        RunError: there is none at an address.
     """
     from icl_mech.measurements import AnyMeasurement
 
@@ -260,11 +262,11 @@ def built_texts(model_or_tokenizer: Any, options: TextOptions) -> "icl.PromptBat
     """The texts of a file as prompts.
 
     Raises:
-        PromptError: in the words of the command line.
+        PromptError: they cannot be built; names the options.
     """
     from icl_mech.prompts.text_sets import read_texts
 
     assert options.texts is not None
-    found, anchors = read_texts(options.texts)
+    texts, anchors = read_texts(options.texts)
     with in_options(TEXT_WORDS):
-        return icl.texts(found, model_or_tokenizer, spans=options.spans, anchors=anchors)
+        return icl.texts(texts, model_or_tokenizer, spans=options.spans, anchors=anchors)

@@ -1,7 +1,6 @@
 """What `analyze` and `measure` share: from options to a folder with results and a page.
 
-Everything that can be refused is refused in this order: words, folder, task, prompts; only then the
-model is loaded.
+Errors are raised in this order: options, folder, task, prompts; only then is the model loaded.
 """
 
 import shlex
@@ -53,8 +52,8 @@ class Job:
         prompts: How prompts are built.
         run: How it is computed.
         output: Where results go.
-        command: How it was called, for the page.
-        texts: Any texts in the place of task and prompts.
+        command: The command line, for the page.
+        texts: Texts in place of task and prompts.
     """
 
     model: ModelOptions
@@ -66,16 +65,16 @@ class Job:
     texts: TextOptions = field(default_factory=TextOptions)
 
     def do(self, work: Work, *, pair: bool, name: str, parts: Sequence[str]) -> None:
-        """Measure, write, and print what came out.
+        """Measure, write, and print the results.
 
         Args:
-            work: What is measured.
-            pair: It takes the pair of prompts with true and with false demonstrations.
-            name: Of the folder in `runs/`, if none is given.
+            work: The measurement.
+            pair: True if it takes the pair of prompts with true and with false demonstrations.
+            name: Name of the folder in `runs/`, if none is given.
             parts: Names of results that may be written.
 
         Raises:
-            IclMechError: anything that is refused.
+            IclMechError: an input is rejected.
         """
         from icl_mech.results import claimed, paths_of
 
@@ -85,8 +84,8 @@ class Job:
             from icl_mech.studies.forecast import forecast
 
             kept = self.output.out if self.output.resume else None
-            found = forecast(self._analysis, work, {**options, "out": kept}, pair)
-            say_forecast(found, json=self.output.json)
+            cost = forecast(self._analysis, work, {**options, "out": kept}, pair)
+            say_forecast(cost, json=self.output.json)
             return
         if self.output.resume:
             self._resumed(work, options, pair)
@@ -130,8 +129,8 @@ class Job:
             with by_command(self.command):
                 return work(model, built_texts(model, self.texts), options)
         task = loaded_task(self.task)
-        # The tokenizer is there at once; what the prompts are refused for need not wait. How many
-        # demonstrations fit, the model knows.
+        # The tokenizer loads at once, so errors in prompts need not wait for the model. Only the model
+        # knows how many demonstrations fit.
         fitted = self.prompts.total == "max" and self.prompts.shots is None
         tried = replace(self.prompts, total="1") if fitted else self.prompts
         built_prompts(task, loaded_tokenizer(self.model, quiet=quiet), tried, pair=pair)
@@ -163,7 +162,7 @@ ABOUT_OUTPUT = frozenset({"dry_run", "out", "overwrite", "resume", "again", "jso
 
 
 def command_line(context: Any) -> str:
-    """The command that was typed, as it can be copied: options that are not at their defaults, quoted."""
+    """The typed command, ready to copy: options that are not at their defaults, quoted."""
     names: list[str] = []
     above: Any = context
     while above is not None and above.parent is not None:
@@ -182,12 +181,12 @@ def command_line(context: Any) -> str:
             words.append(option if value else max(parameter.secondary_opts, key=len))
         else:
             several = value if isinstance(value, list | tuple) else [value]
-            words += [word for own in several for word in (option, without_place(own))]
+            words += [word for entry in several for word in (option, without_place(entry))]
     return shlex.join(words)
 
 
 def without_place(value: object) -> str:
-    """A value of the command; of a path what does not tell where on this machine it lies.
+    """A value of the command; a path is shortened so as not to reveal where on this machine it lies.
 
     Pages that are shared print the command: a file or folder is named as seen from where the command
     was given, or by its last part alone.

@@ -49,15 +49,15 @@ Kind = type[AnyMeasurement[Any, Any]]
 def measurable() -> dict[str, tuple[Kind, list[Variant]]]:
     """Measurements with a command, by name, with their variants."""
     taken = {name for group in GROUPS for name in options_of(group)}
-    found: dict[str, tuple[Kind, list[Variant]]] = {}
+    commands: dict[str, tuple[Kind, list[Variant]]] = {}
     for name in measurements.__all__:
         kind = getattr(measurements, name)
         if not is_kind(kind, AnyMeasurement):
             continue
         variants = None if inspect.isabstract(kind) else variants_of(kind, taken)
         if variants is not None:
-            found[kind.name.replace("_", "-")] = (kind, variants)
-    return dict(sorted(found.items()))
+            commands[kind.name.replace("_", "-")] = (kind, variants)
+    return dict(sorted(commands.items()))
 
 
 def measure_commands(examples: Callable[..., str]) -> typer.Typer:
@@ -66,7 +66,7 @@ def measure_commands(examples: Callable[..., str]) -> typer.Typer:
     for name, (kind, variants) in measurable().items():
         words = [
             f"icl-mech measure {name} --task headlines",
-            *(f"{own.option} {own.example()}" for own in variants if own.needed),
+            *(f"{variant.option} {variant.example()}" for variant in variants if variant.needed),
         ]
         command = measuring(name, kind, variants)
         group.command(name, epilog=examples(" ".join(words)))(command)
@@ -120,14 +120,14 @@ def measuring(name: str, kind: Kind, variants: list[Variant]) -> Command:
         _measured(job, [measurement, *own_measurements(besides)], words, name)
 
     def command(**given: Any) -> None:
-        own = {
+        values = {
             variant.field: variant.value(text)
             for variant in variants
             if (text := given.pop(variant.parameter.name)) != variant.parameter.default
         }
         if any(item.name == "seed" for item in fields(kind)):
-            own["seed"] = given["seed"]
-        shared(**given, own=own)
+            values["seed"] = given["seed"]
+        shared(**given, own=values)
 
     parameters = {variant.parameter.name: variant.parameter for variant in variants}
     parameters |= inspect.signature(shared).parameters
@@ -138,16 +138,19 @@ def measuring(name: str, kind: Kind, variants: list[Variant]) -> Command:
 def _measured(
     job: Job, chosen: list[AnyMeasurement[Any, Any]], words: dict[str, str], name: str
 ) -> None:
-    """Run it; errors name the options that variants came from."""
+    """Run the measurements; errors name the options that variants came from."""
 
     def work(loaded: Any, built: Prompts, options: dict[str, Any]) -> icl.Analysis:
         with in_options(words):
             return icl.measure(loaded, built, *chosen, **options)
 
-    sides = (isinstance(one, PairMeasurement) or getattr(one, "side", None) for one in chosen)
-    job.do(work, pair=any(sides), name=name, parts=[one.name for one in chosen])
+    sides = (
+        isinstance(measurement, PairMeasurement) or getattr(measurement, "side", None)
+        for measurement in chosen
+    )
+    job.do(work, pair=any(sides), name=name, parts=[measurement.name for measurement in chosen])
 
 
 def summary_of(kind: Kind) -> str:
-    """The first sentence of its docstring."""
+    """The first paragraph of a measurement's docstring."""
     return (inspect.getdoc(kind) or "").split("\n\n")[0].replace("`", "")

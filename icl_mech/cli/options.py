@@ -1,6 +1,6 @@
-"""Options of several commands in groups, one dataclass for each panel of the help, and commands made of them.
+"""Options shared by commands, one dataclass for each panel of the help, and commands built from them.
 
-What a word may be stands in the type, so that a wrong one is refused before anything is loaded.
+Types list the allowed values, so that a wrong one is rejected before anything is loaded.
 """
 
 import inspect
@@ -23,22 +23,22 @@ _KEYWORD = inspect.Parameter.KEYWORD_ONLY
 
 
 def grouped(function: Command) -> Command:
-    """The function as typer reads it, with every dataclass among its parameters taken apart.
+    """The function as typer reads it, with every dataclass parameter expanded into its fields.
 
     `def show(source: Source, json: bool = False)` becomes a command with the fields of `Source` as
-    options, in their order, and `--json`. A parameter `context` is what typer knows of the call.
+    options, in their order, and `--json`. A parameter `context` receives typer's context of the call.
     """
     groups: dict[str, Any] = {}
     parameters: dict[str, inspect.Parameter] = {}
-    # Of a class: of a function with None for a default Python 3.10 would hide what is annotated in an Optional.
+    # From a class: for a function with default None, Python 3.10 would hide annotations inside an Optional.
     bare = type("Hints", (), {"__annotations__": function.__annotations__})
     hints = get_type_hints(bare, vars(sys.modules[function.__module__]), include_extras=True)
     if "context" in hints:
         # typer knows it by this type, but hands over an object of another class with its methods.
         hints["context"] = typer.Context
-    for name, own in inspect.signature(function).parameters.items():
+    for name, parameter in inspect.signature(function).parameters.items():
         if not is_dataclass(hints[name]):
-            parameters[name] = own.replace(annotation=hints[name], kind=_KEYWORD)
+            parameters[name] = parameter.replace(annotation=hints[name], kind=_KEYWORD)
             continue
         groups[name] = hints[name]
         parameters |= options_of(hints[name])
@@ -70,10 +70,10 @@ def options_of(group: Any) -> dict[str, inspect.Parameter]:
 def as_command(
     function: Command, name: str, doc: str, parameters: Mapping[str, inspect.Parameter]
 ) -> Command:
-    """The function with name, help and parameters that are only known now."""
+    """The function with name, help and parameters set at run time."""
     function.__name__ = function.__qualname__ = name
     function.__doc__ = inspect.cleandoc(doc)
-    function.__annotations__ = {key: own.annotation for key, own in parameters.items()}
+    function.__annotations__ = {key: parameter.annotation for key, parameter in parameters.items()}
     function.__dict__["__signature__"] = inspect.Signature([*parameters.values()])
     return function
 
@@ -83,25 +83,25 @@ Quantization = Literal["8bit", "4bit"]
 Demonstrations = Literal["shared", "per_prompt"]
 WordScore = Literal["first", "sum", "mean"]
 Unit = Literal["sentences", "lines", "paragraphs", "steps", "turns", "items"]
-"""As `icl_mech.prompts` has them, which is not imported for a help."""
+"""Values as in `icl_mech.prompts`, which is not imported just to print help."""
 
 
 def model_names(incomplete: str) -> list[tuple[str, str]]:
-    """Known models that begin so, for completion."""
+    """Known models that begin with this text, for completion."""
     from icl_mech.models import known_models
 
     return [(m.name, m.parameters) for m in known_models() if m.name.startswith(incomplete)]
 
 
 def study_names(incomplete: str) -> list[str]:
-    """Known studies that begin so, for completion."""
+    """Known studies that begin with this text, for completion."""
     from icl_mech.studies.study import known_studies
 
     return [name for name in known_studies() if name.startswith(incomplete)]
 
 
 def task_names(incomplete: str) -> list[tuple[str, str]]:
-    """Known tasks that begin so, for completion."""
+    """Known tasks that begin with this text, for completion."""
     return [(t.name, t.note) for t in known_tasks() if t.name.startswith(incomplete)]
 
 
@@ -160,7 +160,7 @@ class ModelOptions(LoadOptions, _WhichModel):
 
 @dataclass(frozen=True)
 class TaskOptions:
-    """Which task, and what is said of one's own data."""
+    """Which task, and the layout of user data."""
 
     task: Annotated[
         str,
@@ -231,7 +231,7 @@ class TaskOptions:
 
 @dataclass(frozen=True)
 class TextOptions:
-    """Any texts in the place of a task."""
+    """Texts in place of a task."""
 
     texts: Annotated[
         Path | None,
@@ -335,7 +335,7 @@ class PromptOptions:
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How it is computed; none of these changes what is measured but `interventions`."""
+    """How it is computed; only `interventions` changes what is measured."""
 
     batch_size: Annotated[
         int | None, _option(_RUN, min=1, help="Prompts per batch at most; default: what fits.")
@@ -362,7 +362,7 @@ class RunOptions:
 
 @dataclass(frozen=True)
 class OwnOptions:
-    """What is measured besides."""
+    """Additional measurements."""
 
     measurement: Annotated[
         list[str] | None,
@@ -381,7 +381,7 @@ DryRun = Annotated[
 
 @dataclass(frozen=True)
 class OutputOptions:
-    """Where results go, and what is said."""
+    """Where results go, and what is printed."""
 
     out: Annotated[
         Path | None,

@@ -34,31 +34,31 @@ def power(
     given = read_config(file)
     studies = given.get("study") or ()
     studies = (studies,) if isinstance(studies, str) else tuple(studies)
-    known = [own for own in powers() if own.study in studies]
+    known = [curve for curve in powers() if curve.study in studies]
     if not known:
         raise SweepError(
             f"{file} has the study {', '.join(map(str, studies)) or 'default'}; power was measured for the claims "
-            f"of {listed(dict.fromkeys(own.study for own in powers()))}."
+            f"of {listed(dict.fromkeys(curve.study for curve in powers()))}."
         )
     n = int(given.get("n", DEFAULT_N))
     rows = [
         {
-            "claim": own.claim,
+            "claim": curve.claim,
             "effect": effect,
-            "unit": UNITS[own.measure],
+            "unit": UNITS[curve.measure],
             "n": n,
-            "power": own.at(effect, n),
-            "prompts_needed": own.needed(effect, wanted),
+            "power": curve.at(effect, n),
+            "prompts_needed": curve.needed(effect, wanted),
         }
-        for own in known
+        for curve in known
     ]
     if json:
-        measured = sorted({n for own in known for n in own.prompts})
+        measured = sorted({n for curve in known for n in curve.prompts})
         say_json({"rows": rows, "measured_prompts": measured})
         return
-    for own, row in zip(known, rows, strict=True):
+    for curve, row in zip(known, rows, strict=True):
         say(f"{row['claim']}: {effect:g} {row['unit']}")
-        say(f"  with n = {n} of one seed {_seen(row, wanted, own.prompts[-1])}")
+        say(f"  with n = {n} of one seed {_seen(row, wanted, curve.prompts[-1])}")
     say(
         "Measured on planted circuits, one seed each; means over several seeds see smaller effects."
     )

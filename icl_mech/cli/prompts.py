@@ -44,7 +44,7 @@ NAMES: "dict[Role, str]" = {
 
 @dataclass(frozen=True)
 class ShownPrompts(PromptOptions):
-    """As for a run, but two prompts."""
+    """Prompt options as for a run, but with two prompts."""
 
     n: Number = 2
 
@@ -110,8 +110,12 @@ def _answers(prompt: "Prompt") -> str:
 
 
 def _notes(prompt: "Prompt") -> list[str]:
-    """What can follow, and which tokens hold signs of two roles."""
-    follow = ", ".join(f"{own.text!r} {list(own.tokens)}" for own in prompt.candidates if own.text)
+    """The candidates, and the tokens that hold characters of two roles."""
+    follow = ", ".join(
+        f"{candidate.text!r} {list(candidate.tokens)}"
+        for candidate in prompt.candidates
+        if candidate.text
+    )
     notes = [f"Candidates, scored by {prompt.score}: {follow}"] if follow else []
     if prompt.shared_tokens:
         named = ", ".join(
@@ -169,7 +173,7 @@ def _described(batch: "PromptBatch", context: int | None) -> dict[str, Any]:
                 "label_classes": list(prompt.label_classes),
                 "exact": prompt.exact,
                 "text": prompt.text,
-                "candidates": [own._asdict() for own in prompt.candidates],
+                "candidates": [candidate._asdict() for candidate in prompt.candidates],
                 "score": prompt.score,
                 "shared_tokens": list(prompt.shared_tokens),
             }

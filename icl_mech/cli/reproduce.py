@@ -25,7 +25,7 @@ _TASKS = "Other tasks than the paper's: `offline`, or names and files with comma
 
 
 def names_begun(incomplete: str) -> list[str]:
-    """Recipes that begin so, for completion."""
+    """Recipes that begin with this text, for completion."""
     from icl_mech.recipes.recipe import recipe_names
 
     return [name for name in recipe_names() if name.startswith(incomplete)]
@@ -33,7 +33,7 @@ def names_begun(incomplete: str) -> list[str]:
 
 @dataclass(frozen=True)
 class RecipeOptions:
-    """What is run of a recipe, and where to; or how it is looked at."""
+    """Which part of a recipe runs, and where results go; or how the recipe is shown."""
 
     model: Annotated[list[str] | None, typer.Option(help=_MODELS, autocompletion=model_names)] = (
         None
@@ -75,15 +75,15 @@ def reproduce(
     models = _models(of, chosen, load_options(load))
     tasks = of.tasks.split(",") if of.tasks is not None and "," in of.tasks else of.tasks
     with in_options(_WORDS), interruptible(kept(out)), by_command(command_line(context)):
-        found = run_recipe(chosen, models, tasks=tasks, scale=of.scale, **run.arguments(out))
+        result = run_recipe(chosen, models, tasks=tasks, scale=of.scale, **run.arguments(out))
     if run.dry_run:
-        say_forecast(found, json=run.json)
+        say_forecast(result, json=run.json)
         return
-    tell(found.sweep, found.summary(), page_of(found.sweep, found, out), run)
+    tell(result.sweep, result.summary(), page_of(result.sweep, result, out), run)
 
 
 def _models(of: RecipeOptions, chosen: "Recipe", load: dict[str, Any]) -> object:
-    """Those asked for, each with how it is loaded; None is the recipe's choice."""
+    """The models asked for, each with its loading options; None leaves the recipe's choice."""
     from icl_mech.recipes.reproducing import ALL, OFFLINE, OFFLINE_MODEL
 
     names = of.model or ([OFFLINE_MODEL] if of.tasks == OFFLINE else None)
@@ -95,7 +95,7 @@ def _show(chosen: "Recipe", copy: Path | None) -> None:
     """Print a recipe, or copy it.
 
     Raises:
-        SweepError: there is such a file, or it cannot be written.
+        SweepError: the file exists already, or cannot be written.
     """
     if copy is None:
         say(chosen.text.rstrip())
@@ -113,11 +113,11 @@ def _list(*, json: bool) -> None:
     if json:
         say_json(shown)
         return
-    for paper in dict.fromkeys(own["paper"] for own in shown):
+    for paper in dict.fromkeys(entry["paper"] for entry in shown):
         heads = (Column("recipe", no_wrap=True), "place", "what")
         table = Table(*heads, title=paper, box=None, title_justify="left")
-        for own in shown:
-            if own["paper"] == paper:
-                why = f" (none: {own['why']})" if "why" in own else ""
-                table.add_row(own.get("recipe", "–"), own["place"], own["what"] + why)
+        for entry in shown:
+            if entry["paper"] == paper:
+                why = f" (none: {entry['why']})" if "why" in entry else ""
+                table.add_row(entry.get("recipe", "–"), entry["place"], entry["what"] + why)
         draw(table, "")

@@ -54,11 +54,11 @@ def export(
     from icl_mech.reports import Paged
     from icl_mech.sweeps.compare import comparison
 
-    found = icl.load(folder)
-    paged = comparison(found) if isinstance(found, icl.Sweep) else found
+    loaded = icl.load(folder)
+    paged = comparison(loaded) if isinstance(loaded, icl.Sweep) else loaded
     if not isinstance(paged, Paged):
         raise ResultError(
-            f"{str(folder)!r} holds a {type(found).__name__}; give the folder of a run or a sweep."
+            f"{str(folder)!r} holds a {type(loaded).__name__}; give the folder of a run or a sweep."
         )
     written = paged.export(out, width=width, overwrite=overwrite)
     say(f"Paper: {written / 'paper.tex'}")
@@ -76,7 +76,7 @@ def compare(
 ) -> None:
     """Write a page that compares runs: figures side by side, claims with nested intervals."""
     chosen = None if names is None else [name.strip() for name in names.split(",")]
-    found = icl.compare(*folders, names=chosen)
-    written = found.to_html(out, overwrite=overwrite)
-    say(found.summary())
+    comparison = icl.compare(*folders, names=chosen)
+    written = comparison.to_html(out, overwrite=overwrite)
+    say(comparison.summary())
     say(f"Page: {written}")

@@ -1,4 +1,4 @@
-"""`icl-mech sweep`: many models, tasks, settings and seeds, as a YAML file says."""
+"""`icl-mech sweep`: many models, tasks, settings and seeds, as described by a YAML file."""
 
 from dataclasses import dataclass
 from os.path import exists
@@ -21,7 +21,7 @@ _OUT, _RUN = "What is written", "How to run"
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How the items of a sweep run, and what is told of them."""
+    """How the items of a sweep run, and what is printed."""
 
     resume: Annotated[
         bool,
@@ -46,10 +46,10 @@ class RunOptions:
     ] = False
 
     def arguments(self, out: Path) -> dict[str, Any]:
-        """Those of `sweep`."""
+        """The arguments of `sweep`."""
         given: dict[str, Any] = {"workers": self.workers, "timeout": self.timeout}
         if self.devices is not None:
-            given["devices"] = tuple(own.strip() for own in self.devices.split(","))
+            given["devices"] = tuple(device.strip() for device in self.devices.split(","))
         again: bool | Literal["again"] = "again" if self.again else True
         return {
             **{name: value for name, value in given.items() if value is not None},
@@ -61,7 +61,7 @@ class RunOptions:
 
 
 def kept(out: Path) -> str:
-    """What an interrupted command says."""
+    """Message of an interrupted command."""
     return f"Finished items are kept in {out}; the same command with --resume goes on with them."
 
 
@@ -91,15 +91,15 @@ def sweep(
         given["measurements"] = [*given.get("measurements", ()), *besides]
     given |= run.arguments(out)
     with interruptible(kept(out)), by_command(command_line(context)):
-        found = run_sweep(**given, overwrite=overwrite)
+        result = run_sweep(**given, overwrite=overwrite)
     if run.dry_run:
-        say_forecast(found, json=run.json)
+        say_forecast(result, json=run.json)
         return
-    tell(found, found.summary(), page_of(found, comparison(found), out), run)
+    tell(result, result.summary(), page_of(result, comparison(result), out), run)
 
 
 def tell(found: "Sweep", summary: str, written: str | None, run: RunOptions) -> None:
-    """What became of the items; exit code 1 if some failed.
+    """Print the state of the items; exit code 1 if some failed.
 
     Raises:
         typer.Exit: an item failed.
@@ -120,7 +120,7 @@ def tell(found: "Sweep", summary: str, written: str | None, run: RunOptions) -> 
 
 
 def page_of(found: "Sweep", shown: "Comparison | Reproduction", out: Path) -> str | None:
-    """The page of all finished items; a figure must not cost hours of measuring."""
+    """Write the page of all finished items; a failing figure must not lose hours of measuring."""
     from icl_mech.results import PAGE
 
     if not any(state == "done" for state in found.items.state):

@@ -1,7 +1,7 @@
 """Variants of a measurement as options: read from the fields of its dataclass and their types.
 
-What has no form as text (prompts, interventions) has no option; a measurement that cannot be made
-without such a field has no command.
+A field that cannot be written as text (prompts, interventions) has no option; a measurement that
+requires such a field has no command.
 """
 
 import inspect
@@ -27,8 +27,8 @@ class TextForm:
     """How values of a type are written.
 
     Attributes:
-        read: The value of a word; a word that is none gives `ValueError`.
-        example: What stands for it in the help.
+        read: Gives the value of a word; raises `ValueError` for an invalid one.
+        example: Its placeholder in the help.
     """
 
     read: Callable[[str], Any]
@@ -42,7 +42,7 @@ class Variant:
     Attributes:
         field: Its name in Python.
         option: Its name on the command line.
-        parameter: As typer reads it.
+        parameter: The parameter as typer reads it.
         form: How its text is read; None: typer reads it itself.
     """
 
@@ -57,7 +57,7 @@ class Variant:
         return self.parameter.default is inspect.Parameter.empty
 
     def example(self) -> str:
-        """A word that can be read."""
+        """A valid value."""
         form = self.form.example if self.form is not None else "1"
         return form.replace("LAYER.HEAD,...", "13.2,24.6").replace("LAYER.HEAD", "13.2")
 
@@ -74,8 +74,10 @@ class Variant:
         except ValueError:
             known = self.form.example
             near = near_matches(given.split(",")[0], known.removesuffix(",...").split("|"))
-            told = f"{given!r} cannot be read; expected {known}. {near * ('|' in known)}".rstrip()
-            raise typer.BadParameter(told, param_hint=self.option) from None
+            message = (
+                f"{given!r} cannot be read; expected {known}. {near * ('|' in known)}".rstrip()
+            )
+            raise typer.BadParameter(message, param_hint=self.option) from None
 
 
 def variants_of(
@@ -86,19 +88,19 @@ def variants_of(
     Args:
         kind: The measurement.
         taken: Options that all measurements have: `seed` is one for all, any other field of such a
-            name gets the measurement's name before it.
+            name is prefixed with the measurement's name.
     """
     hints, words = get_type_hints(kind, include_extras=True), documented(kind)
-    found: list[Variant] = []
+    variants: list[Variant] = []
     for item in fields(kind):
         if item.name == "seed":
             continue
-        own = _variant(kind, item, hints[item.name], words.get(item.name, ""), taken)
-        if own is not None:
-            found.append(own)
+        variant = _variant(kind, item, hints[item.name], words.get(item.name, ""), taken)
+        if variant is not None:
+            variants.append(variant)
         elif item.default is MISSING and item.default_factory is MISSING:
             return None
-    return found
+    return variants
 
 
 def _variant(
@@ -178,12 +180,12 @@ _NAME = TextForm(str, "NAME")
 
 
 def _list_form(hint: object) -> TextForm | None:
-    one = text_form(hint)
-    if one is None:
+    entry = text_form(hint)
+    if entry is None:
         return None
-    read = one.read
+    read = entry.read
     return TextForm(
-        lambda text: tuple(read(part.strip()) for part in text.split(",")), f"{one.example},..."
+        lambda text: tuple(read(part.strip()) for part in text.split(",")), f"{entry.example},..."
     )
 
 
@@ -230,8 +232,8 @@ def _written(value: str | Iterable[object]) -> str:
 
 
 def documented(kind: type) -> dict[str, str]:
-    """What docstrings say of the fields of a dataclass, those it inherits too."""
-    found: dict[str, str] = {}
+    """Descriptions of the fields of a dataclass in docstrings, inherited fields included."""
+    descriptions: dict[str, str] = {}
     for owner in reversed(kind.__mro__):
         doc = inspect.cleandoc(vars(owner).get("__doc__") or "")
         _, _, below = doc.partition("Attributes:\n")
@@ -239,5 +241,5 @@ def documented(kind: type) -> dict[str, str]:
         for entry in re.split(r"\n(?=    \w)", f"\n{section}"):
             name, colon, words = entry.strip().partition(":")
             if colon and name.isidentifier():
-                found[name] = " ".join(words.split()).replace("`", "")
-    return found
+                descriptions[name] = " ".join(words.split()).replace("`", "")
+    return descriptions

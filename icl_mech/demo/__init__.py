@@ -4,7 +4,7 @@ Classification, a folder each: `reviews` (sentiment), `headlines` (news topic), 
 (answer type) and `unnatural` (object category).
 
 Open answers, a file each: `antonyms.csv`, `plurals.csv`, `past_tense.csv`, `capitals.csv` and
-`english_french.csv`. `answer` holds all that is right, divided by `|`, the displayed one first;
+`english_french.csv`. `answer` holds all correct answers, separated by `|`, the displayed one first;
 `other` is what another relation gives for the same text: a synonym, the word in capitals, the
 -ing form, a main language of the country, the Spanish word.
 

@@ -1,4 +1,4 @@
-"""`act`: what a hand can do to an experiment; pure, without model and browser."""
+"""`act`: the edits a user can make to an experiment; pure functions, without model or browser."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,27 +12,27 @@ from icl_mech.tasks import Task
 from icl_mech.tasks.types import text_fault
 
 LONGEST = 8_000
-"""Characters of a text that is typed in."""
+"""Maximum number of characters of a typed text."""
 
 MOST = 64
-"""Demonstrations."""
+"""Maximum number of demonstrations, and of answers of one."""
 
 FACTORS = (1e-3, 1e3)
-"""Between which attention can be re-weighted."""
+"""Smallest and largest factor of a re-weighting of attention."""
 
 FACTOR = 2.0
-"""Where none is given."""
+"""Default factor."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """What actions can draw on.
+    """The context of actions.
 
     Attributes:
         task: The task, from which fresh demonstrations come.
         info: Facts about the model.
         queries: The set of queries.
-        first: The first token of an open answer.
+        first: Gives the first token of an open answer.
     """
 
     task: Task
@@ -42,34 +42,36 @@ class Stage:
 
     @property
     def relation(self) -> bool:
-        """True if the queries have answers of another relation, too."""
+        """True if the queries also have answers of another relation."""
         return any(len(query.words) > 1 for query in self.queries)
 
     def fits(self, words: Sequence[str], others: Iterable[str]) -> bool:
-        """True if words begin with tokens of their own, beside others."""
+        """True if the first tokens of the words differ from each other and from those of other words."""
         taken = {self.first(word): word for word in others}
-        own = {self.first(word): word for word in words}
-        return len(own) == len(words) and all(taken.get(t, own[t]) == own[t] for t in own)
+        by_token = {self.first(word): word for word in words}
+        return len(by_token) == len(words) and all(
+            taken.get(t, by_token[t]) == by_token[t] for t in by_token
+        )
 
 
 Action = Mapping[str, Any]
 Done = tuple[Experiment, str]
-"""The experiment after an action, and what is to be said of it."""
+"""The experiment after an action, and a note about it."""
 
 
 def act(experiment: Experiment, action: Action, stage: Stage) -> Done:
     """The experiment after an action.
 
     Args:
-        experiment: Before it.
+        experiment: The experiment before it.
         action: `do`, and what that needs; see `ACTIONS`.
-        stage: What it can draw on.
+        stage: Task, model and queries it can draw on.
 
     Returns:
-        The new experiment; and a sentence where something was dropped with it, else "".
+        The new experiment, and a sentence if something was dropped with it, else "".
 
     Raises:
-        RunError: an action that cannot be; says why.
+        RunError: the action is impossible; says why.
     """
     do = action.get("do")
     if not isinstance(do, str) or do not in ACTIONS:
@@ -78,41 +80,39 @@ def act(experiment: Experiment, action: Action, stage: Stage) -> Done:
 
 
 def _whole(action: Action, name: str, count: int, what: str) -> int:
-    """A whole number below `count`.
+    """The action's value of this name, an integer from 0 to `count - 1`.
 
     Raises:
-        RunError: says what was found.
+        RunError: it is not; quotes the value.
     """
-    found = action.get(name)
-    if isinstance(found, bool) or not isinstance(found, int) or not 0 <= found < count:
-        raise RunError(f"{name}={found!r} is no {what}; there are {count}, counted from 0.")
-    return found
+    value = action.get(name)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < count:
+        raise RunError(f"{name}={value!r} is no {what}; there are {count}, counted from 0.")
+    return value
 
 
 def _text(action: Action, name: str = "text") -> str:
-    found = action.get(name)
-    if not isinstance(found, str) or not found.strip():
+    text = action.get(name)
+    if not isinstance(text, str) or not text.strip():
         raise RunError(f"The {name} is empty; write one.")
-    if fault := text_fault(found):
+    if fault := text_fault(text):
         raise RunError(f"The {name} {fault}.")
-    if len(found) > LONGEST:
-        raise RunError(
-            f"The {name} has {len(found)} characters; at most {LONGEST} can be typed in."
-        )
-    return found.strip()
+    if len(text) > LONGEST:
+        raise RunError(f"The {name} has {len(text)} characters; at most {LONGEST} can be typed in.")
+    return text.strip()
 
 
 def _layers(action: Action, stage: Stage) -> tuple[int, int]:
-    ends = sorted(_whole(action, own, stage.info.n_layers, "layer") for own in ("from", "to"))
+    ends = sorted(_whole(action, end, stage.info.n_layers, "layer") for end in ("from", "to"))
     return ends[0], ends[1]
 
 
 def _factor(action: Action) -> float:
-    found = action.get("factor", FACTOR)
+    factor = action.get("factor", FACTOR)
     low, high = FACTORS
-    if isinstance(found, bool) or not isinstance(found, int | float) or not low <= found <= high:
-        raise RunError(f"factor={found!r}; it is a number from {low:g} to {high:g}.")
-    return float(found)
+    if isinstance(factor, bool) or not isinstance(factor, int | float) or not low <= factor <= high:
+        raise RunError(f"factor={factor!r}; it is a number from {low:g} to {high:g}.")
+    return float(factor)
 
 
 def _with_demo(experiment: Experiment, number: int, demo: Demo) -> Experiment:
@@ -124,21 +124,25 @@ def _with_demo(experiment: Experiment, number: int, demo: Demo) -> Experiment:
 def _rearranged(
     experiment: Experiment, demos: Sequence[Demo], moved: Mapping[int, int | None]
 ) -> Done:
-    """Other demonstrations; changes go with theirs, or are dropped with it.
+    """Replace the demonstrations; changes move with their demonstration, or are dropped with it.
 
     Args:
-        experiment: Before.
-        demos: The demonstrations.
+        experiment: The experiment before.
+        demos: The new demonstrations.
         moved: New number of each old one, None where it is gone.
     """
     new = {number: moved.get(number, number) for number in range(len(experiment.demos))}
     changes = [
-        own if own.demo is None else replace(own, demo=new[own.demo])
-        for own in experiment.changes
-        if own.demo is None or new[own.demo] is not None
+        change if change.demo is None else replace(change, demo=new[change.demo])
+        for change in experiment.changes
+        if change.demo is None or new[change.demo] is not None
     ]
-    left = len(experiment.changes) - len(changes)
-    note = f"{left} change{'s' * (left > 1)} of this demonstration went with it." if left else ""
+    dropped = len(experiment.changes) - len(changes)
+    note = (
+        f"{dropped} change{'s' * (dropped > 1)} of this demonstration went with it."
+        if dropped
+        else ""
+    )
     return replace(experiment, demos=tuple(demos), changes=tuple(changes)), note
 
 
@@ -165,8 +169,8 @@ def _answer(experiment: Experiment, action: Action, stage: Stage) -> Done:
 
 
 def _flip_all(experiment: Experiment, action: Action, stage: Stage) -> Done:
-    other = experiment.opposite(len(stage.task.labels))
-    return replace(experiment, demos=other.demos), ""
+    opposite = experiment.opposite(len(stage.task.labels))
+    return replace(experiment, demos=opposite.demos), ""
 
 
 def _edit(experiment: Experiment, action: Action, stage: Stage) -> Done:
@@ -184,8 +188,8 @@ def _drop(experiment: Experiment, action: Action, stage: Stage) -> Done:
     number = _whole(action, "demo", len(experiment.demos), "demonstration")
     if len(experiment.demos) == 1:
         raise RunError("One demonstration must stay.")
-    demos = [demo for own, demo in enumerate(experiment.demos) if own != number]
-    moved = {own: own - 1 for own in range(number + 1, len(experiment.demos))}
+    demos = [demo for index, demo in enumerate(experiment.demos) if index != number]
+    moved = {index: index - 1 for index in range(number + 1, len(experiment.demos))}
     return _rearranged(experiment, demos, {**moved, number: None})
 
 
@@ -194,12 +198,12 @@ def _move(experiment: Experiment, action: Action, stage: Stage) -> Done:
     step = action.get("by")
     if type(step) is not int or step not in (-1, 1):
         raise RunError(f"by={step!r}; a demonstration moves by 1 or -1.")
-    other = number + step
-    if not 0 <= other < len(experiment.demos):
+    neighbour = number + step
+    if not 0 <= neighbour < len(experiment.demos):
         return experiment, ""
     demos = list(experiment.demos)
-    demos[number], demos[other] = demos[other], demos[number]
-    return _rearranged(experiment, demos, {number: other, other: number})
+    demos[number], demos[neighbour] = demos[neighbour], demos[number]
+    return _rearranged(experiment, demos, {number: neighbour, neighbour: number})
 
 
 def _add(experiment: Experiment, action: Action, stage: Stage) -> Done:
@@ -215,34 +219,36 @@ def _add(experiment: Experiment, action: Action, stage: Stage) -> Done:
         label = counts.index(min(counts))
     else:
         label = _whole(action, "label", len(task.labels), "class")
-    fresh = (own for own in task.by_class("train")[label] if not used.intersection(own.keys))
-    found = next(fresh, None)
-    if found is None:
+    fresh = (
+        example for example in task.by_class("train")[label] if not used.intersection(example.keys)
+    )
+    example = next(fresh, None)
+    if example is None:
         raise RunError(f"The task has no further example of {task.labels[label]!r}.")
-    return replace(experiment, demos=(*demos, Demo(found.text, label, label, found.text2))), ""
+    return replace(experiment, demos=(*demos, Demo(example.text, label, label, example.text2))), ""
 
 
 def _add_open(experiment: Experiment, stage: Stage, used: set[str]) -> Experiment:
-    """With the first example whose answers can be told from all that stand there, and from the queries'."""
+    """Add the first example whose answers differ in their first token from all shown, and from the queries'."""
     queries = (*stage.queries, experiment.query)
     shown = [*experiment.choices, *(word for demo in experiment.demos for word in demo.words)]
     shown += [word for query in queries for word in query.words]
     also = {stage.first(word) for query in queries for word in query.also}
-    for own in stage.task.train:
-        right = own.answers[0]
-        false = own.other if stage.relation else next((w for w in shown if w != right), None)
+    for example in stage.task.train:
+        right = example.answers[0]
+        false = example.other if stage.relation else next((w for w in shown if w != right), None)
         words = (right,) if false is None else (right, false)
-        fresh = not used.intersection(own.keys) and not also & {*map(stage.first, words)}
+        fresh = not used.intersection(example.keys) and not also & {*map(stage.first, words)}
         if fresh and stage.fits(words, shown):
-            added = Demo(own.text, 0, 0, own.text2, words)
+            added = Demo(example.text, 0, 0, example.text2, words)
             return replace(experiment, demos=(*experiment.demos, added))
     raise RunError("The task has no further example whose answer begins with a token of its own.")
 
 
 def _asked(experiment: Experiment, query: Query) -> Done:
-    found = experiment.asking(query)
-    dropped = len(found.changes) < len(experiment.changes)
-    return found, "Isolated tokens of the old query are no longer isolated." if dropped else ""
+    asked = experiment.asking(query)
+    dropped = len(asked.changes) < len(experiment.changes)
+    return asked, "Isolated tokens of the old query are no longer isolated." if dropped else ""
 
 
 def _query(experiment: Experiment, action: Action, stage: Stage) -> Done:
@@ -277,7 +283,7 @@ def _range(experiment: Experiment, action: Action, stage: Stage) -> Done:
     if needs == "factor" and factor == 1:
         raise RunError("A factor of 1 changes nothing; take another.")
     made = Change(what, _layers(action, stage), demo, token, factor=factor)
-    others = [own for own in experiment.changes if own.place != made.place]
+    others = [change for change in experiment.changes if change.place != made.place]
     return replace(experiment, changes=(*others, made)), ""
 
 
@@ -288,18 +294,18 @@ def _changed(experiment: Experiment, number: int, *made: Change) -> Done:
 
 def _stretch(experiment: Experiment, action: Action, stage: Stage) -> Done:
     number = _whole(action, "change", len(experiment.changes), "change")
-    own = experiment.changes[number]
-    if own.what == "heads":
+    change = experiment.changes[number]
+    if change.what == "heads":
         raise RunError("Heads are chosen one by one; choose them in the map of heads.")
-    return _changed(experiment, number, replace(own, layers=_layers(action, stage)))
+    return _changed(experiment, number, replace(change, layers=_layers(action, stage)))
 
 
 def _scale(experiment: Experiment, action: Action, stage: Stage) -> Done:
     number = _whole(action, "change", len(experiment.changes), "change")
-    own, factor = experiment.changes[number], _factor(action)
-    if own.what != "reweight":
-        raise RunError(f"{own.words()!r} has no factor; only a re-weighting has one.")
-    return _changed(experiment, number, *([] if factor == 1 else [replace(own, factor=factor)]))
+    change, factor = experiment.changes[number], _factor(action)
+    if change.what != "reweight":
+        raise RunError(f"{change.words()!r} has no factor; only a re-weighting has one.")
+    return _changed(experiment, number, *([] if factor == 1 else [replace(change, factor=factor)]))
 
 
 def _remove(experiment: Experiment, action: Action, stage: Stage) -> Done:
@@ -309,7 +315,7 @@ def _remove(experiment: Experiment, action: Action, stage: Stage) -> Done:
 def _head(experiment: Experiment, action: Action, stage: Stage) -> Done:
     layer = _whole(action, "layer", stage.info.n_layers, "layer")
     head = _whole(action, "head", stage.info.n_heads, "head")
-    old = [own.what for own in experiment.changes]
+    old = [change.what for change in experiment.changes]
     number = old.index("heads") if "heads" in old else len(old)
     heads = set(experiment.changes[number].heads) if number < len(old) else set()
     heads ^= {(layer, head)}

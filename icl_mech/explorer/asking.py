@@ -1,6 +1,6 @@
-"""`Asker`: figures of an experiment for the page, one part at a time; what was found is kept.
+"""`Asker`: numbers of an experiment for the page, one part at a time, with a cache.
 
-One prompt is an example: nothing here has an interval. All numbers are those of the public functions.
+One prompt is an example: nothing here has an interval. All numbers equal those of the public functions.
 """
 
 import base64
@@ -37,16 +37,16 @@ from icl_mech.segments import Segment
 from icl_mech.studies import measure
 
 AT_TARGET = ("heads", "to_target", "reweight")
-"""Changes of the target's row alone."""
+"""Changes that affect only the target's row."""
 
 KEPT, MAPS = 300, 24
-"""Answers, and those of them that hold maps of all edges."""
+"""Maximum number of cached answers, and of those that hold maps of all edges."""
 
 NEXT, PER_LAYER = 6, 5
-"""Likeliest next words of the answer, and of each layer."""
+"""Number of top next words of the answer, and of each layer."""
 
 DECADES = 4
-"""Below the largest edge that maps of saliency show."""
+"""Decades below the largest edge that saliency maps show."""
 
 
 class Rows(OfEntries, Reading[Tensor]):
@@ -59,7 +59,7 @@ class Rows(OfEntries, Reading[Tensor]):
     target_only = True
 
     def reduce(self, site: Site, activation: Tensor, segment: Segment) -> Tensor:
-        """As the unembedding gets it."""
+        """The target's row as the unembedding receives it."""
         return segment.model.final_norm(segment.at_target(activation))
 
 
@@ -67,7 +67,7 @@ class HeadRows(Reading[Tensor]):
     """The pattern of one head."""
 
     def __init__(self, layer: int, head: int) -> None:
-        """Of this head."""
+        """Read this head of this layer."""
         self.layer, self.head = layer, head
 
     def sites(self, info: ModelInfo) -> Sequence[Site]:
@@ -75,11 +75,11 @@ class HeadRows(Reading[Tensor]):
         return [Site("pattern", self.layer)]
 
     def reduce(self, site: Site, activation: Tensor, segment: Segment) -> Tensor:
-        """Rows and columns of the head."""
+        """Rows and columns of the head's pattern."""
         return activation[:, self.head]
 
     def collect(self, kept: Kept) -> Tensor:
-        """Of the first prompt."""
+        """The pattern in the first prompt."""
         return kept.by_site()[Site("pattern", self.layer)][0]
 
 
@@ -87,7 +87,7 @@ class Asker:
     """Answers about experiments with one model."""
 
     def __init__(self, model: LanguageModel, stage: Stage) -> None:
-        """Nothing is known yet."""
+        """Start with an empty cache."""
         self.model, self.stage = model, stage
         self.runs = _runs(model)
         self.known: OrderedDict[tuple[object, ...], dict[str, Any]] = OrderedDict()
@@ -102,16 +102,16 @@ class Asker:
     def _weights(self) -> tuple[str, ...]:
         model = self.model
         points = getattr(model.wrapped, "hook_dict", {})
-        own = (
+        hooks = (
             f"{name} {id(handle.hook)}"
             for name, point in points.items()
             for handle in (*point.fwd_hooks, *point.bwd_hooks)
             if not handle.is_permanent
         )
-        return (model.fingerprint(), model.settings, *model.watch.foreign_hooks(), *own)
+        return (model.fingerprint(), model.settings, *model.watch.foreign_hooks(), *hooks)
 
     def check_current(self) -> None:
-        """Let go of everything if weights, settings or hooks of the model have changed."""
+        """Clear the cache if weights, settings or hooks of the model have changed."""
         with self._lock:
             self.model.refresh()
             if (state := self._weights()) != self._state:
@@ -147,39 +147,39 @@ class Asker:
     def changes(
         self, experiment: Experiment, prompts: PromptBatch, queries: Sequence[Query] | None = None
     ) -> list[Intervention]:
-        """What an experiment changes, as interventions on its prompts."""
-        other = experiment.opposite(len(self.stage.task.labels))
+        """The experiment's changes, as interventions on its prompts."""
+        opposite = experiment.opposite(len(self.stage.task.labels))
 
         def others() -> PromptBatch:
-            return other.prompts(self.stage.task, self.model, queries)
+            return opposite.prompts(self.stage.task, self.model, queries)
 
         return interventions(experiment.changes, prompts, self.model.info, others)
 
     def _filled(self, made: Sequence[Intervention], prompts: PromptBatch) -> list[Intervention]:
-        """Patches with the states of the kept run of the other prompt."""
-        for own in made:
-            own.check(self.model.info)
-            own.check_prompts(prompts)
+        """Fill patches with states from the cached run of the opposite prompt."""
+        for intervention in made:
+            intervention.check(self.model.info)
+            intervention.check_prompts(prompts)
         return [
-            own.filled_from(self._states(own))
-            if isinstance(own, Patch) and own.source is not None
-            else own
-            for own in made
+            intervention.filled_from(self._states(intervention))
+            if isinstance(intervention, Patch) and intervention.source is not None
+            else intervention
+            for intervention in made
         ]
 
     def _states(self, patch: Patch) -> dict[Site, Tensor]:
         assert patch.source is not None
         entering = self.runs.plain(patch.source).entering
         rows = patch.place.rows(patch.source)
-        return {Site(patch.site, own): entering[own + 1][rows] for own in patch.layers}
+        return {Site(patch.site, layer): entering[layer + 1][rows] for layer in patch.layers}
 
     # --- parts ---
 
     def ask(self, part: str, experiment: Experiment) -> dict[str, Any]:
-        """A part of an experiment's figures; see `PARTS`; what else a part needs stands after its name.
+        """One part of an experiment's numbers, see `PARTS`; a part's arguments follow its name.
 
         Raises:
-            IclMechError: what the package refuses.
+            IclMechError: the package rejects the experiment.
         """
         key, (what, *more) = (part, experiment), part.split()
         with self._lock:
@@ -191,14 +191,14 @@ class Asker:
             return self.known[key]
 
     def _let_go(self, most: int, parts: Sequence[str]) -> None:
-        """Of the oldest answers of these parts, but for those of the start."""
-        own = [key for key in self.known if str(key[0]).split()[0] in parts]
-        spare = [key for key in own[:-1] if key[1] not in self.pinned]
-        for key in spare[: max(0, len(own) - most)]:
+        """Drop the oldest answers of these parts, except for pinned experiments."""
+        keys = [key for key in self.known if str(key[0]).split()[0] in parts]
+        spare = [key for key in keys[:-1] if key[1] not in self.pinned]
+        for key in spare[: max(0, len(keys) - most)]:
             del self.known[key]
 
     def has(self, part: str, experiment: Experiment) -> bool:
-        """True if a part is known."""
+        """True if a part is cached."""
         return (part, experiment) in self.known
 
     def read(self, experiment: Experiment) -> tuple[Float[Tensor, "entry d_vocab"], Components]:
@@ -213,7 +213,7 @@ class Asker:
             return self.model.unembed(rows.to(self.model.device)).float().cpu()
 
     def labels(self, experiment: Experiment) -> list[int]:
-        """First tokens of the label words, of open answers those of the choices."""
+        """First tokens of the label words, or of the choices if answers are open."""
         return list(self.prompts(experiment)[0].label_tokens)
 
     def names(self, experiment: Experiment) -> list[str]:
@@ -221,9 +221,9 @@ class Asker:
         return list(self.prompts(experiment)[0].labels)
 
     def answer(self, experiment: Experiment) -> dict[str, Any]:
-        """Answer, next words, lens and heads, of one pass."""
+        """Answer, next words, lens and heads, from one forward pass."""
         logits, components = self.read(experiment)
-        own = logits[:, self.labels(experiment)]
+        label_logits = logits[:, self.labels(experiment)]
         heads: Any = []
         with suppress(IclMechError):  # a part of the model is not known; the page shows no heads
             check_sum(components, self.model)
@@ -233,10 +233,10 @@ class Asker:
         words = self.words(ids)
         named = [[*zip(*pair, strict=True)] for pair in zip(words, rounded(probs), strict=True)]
         return {
-            "probs": rounded(own[-1].softmax(-1)),
-            "logits": rounded(own[-1].log_softmax(-1)),
+            "probs": rounded(label_logits[-1].softmax(-1)),
+            "logits": rounded(label_logits[-1].log_softmax(-1)),
             "next": named[-1],
-            "lens": rounded(own.softmax(-1)),
+            "lens": rounded(label_logits.softmax(-1)),
             "top": [layer[:PER_LAYER] for layer in named],
             "heads": heads,
             "contrast": self.against(experiment),
@@ -245,13 +245,13 @@ class Asker:
     def contrast(
         self, heads: Float[Tensor, "layer head label"], experiment: Experiment
     ) -> Float[Tensor, "layer head"]:
-        """What each head adds to the true answer's logit above the others' mean."""
+        """Each head's contribution to the true answer's logit minus the mean of the others'."""
         answer = experiment.query.answer
         others = [label for label in range(heads.shape[-1]) if label != answer]
         return heads[..., answer] - heads[..., others].mean(-1)
 
     def against(self, experiment: Experiment) -> str:
-        """What `contrast` is, in words."""
+        """Description of `contrast`."""
         labels, answer = self.names(experiment), experiment.query.answer
         others = [label for number, label in enumerate(labels) if number != answer]
         rest = others[0] if len(others) == 1 else "mean of the others"
@@ -259,20 +259,20 @@ class Asker:
 
     def calibrated(self, experiment: Experiment) -> dict[str, Any]:
         """Probabilities divided by their mean with the same demonstrations without content (`icl.calibration`)."""
-        own = torch.tensor(self.ask("now", experiment)["logits"]).double().softmax(-1)
+        probs = torch.tensor(self.ask("now", experiment)["logits"]).double().softmax(-1)
         bare = experiment.asking(experiment.query)  # tokens of the query are gone with its text
-        return {"probs": rounded(calibrate_labels(own[None], self._without_content(bare))[0])}
+        return {"probs": rounded(calibrate_labels(probs[None], self._without_content(bare))[0])}
 
-    def _without_content(self, own: Experiment) -> Float[Tensor, "text label"]:
-        def prompts(of: Experiment) -> PromptBatch:
-            return replaced(self.prompts(of), CONTENT_FREE, self.model.tokenizer).prompts
+    def _without_content(self, experiment: Experiment) -> Float[Tensor, "text label"]:
+        def prompts(variant: Experiment) -> PromptBatch:
+            return replaced(self.prompts(variant), CONTENT_FREE, self.model.tokenizer).prompts
 
-        asked = prompts(own)
-        others = partial(prompts, own.opposite(len(self.stage.task.labels)))
-        changes = interventions(own.changes, asked, self.model.info, others)
-        if all(change.what in AT_TARGET for change in own.changes):
+        asked = prompts(experiment)
+        others = partial(prompts, experiment.opposite(len(self.stage.task.labels)))
+        changes = interventions(experiment.changes, asked, self.model.info, others)
+        if all(change.what in AT_TARGET for change in experiment.changes):
             rows = [self.runs.values(asked[[i]], changes)[0][0, -1] for i in range(len(asked))]
-            logits = self._logits(torch.stack(rows))[:, self.labels(own)]
+            logits = self._logits(torch.stack(rows))[:, self.labels(experiment)]
         else:  # early rows change: all of them after one beginning
             ((logits, *_),) = run(
                 self.model, asked, [PredictionReading(1)], changes, progress=False
@@ -283,11 +283,11 @@ class Asker:
         """The lens with all true and with all false labels."""
         classes = len(self.stage.task.labels)
         sides = [experiment.relabelled(shift, classes) for shift in (0, 1)]
-        true, false = (self.ask("now", own)["lens"] for own in sides)
+        true, false = (self.ask("now", side)["lens"] for side in sides)
         return {"true": true, "false": false}
 
     def flow(self, experiment: Experiment) -> dict[str, Any]:
-        """Flow by layer and saliency of every edge, of one backward pass."""
+        """Flow by layer and saliency of every edge, from one backward pass."""
         prompts = self.prompts(experiment)
         changes = self.changes(experiment, prompts)
         report = measure(
@@ -311,7 +311,7 @@ class Asker:
         }
 
     def attention(self, experiment: Experiment, layer: str, head: str) -> dict[str, Any]:
-        """What a head attends to, every row."""
+        """The attention pattern of a head, every row."""
         prompts = self.prompts(experiment)
         reading = HeadRows(int(layer), int(head))
         changes = self.changes(experiment, prompts)
@@ -333,7 +333,7 @@ class Asker:
 
 
 def _shown(piece: str) -> str:
-    """The text of a token, with signs where none of it can be seen or clicked."""
+    """The text of a token, with visible signs if nothing in it can be seen or clicked."""
     seen = any(letter.isprintable() or letter.isspace() for letter in piece)
     return piece if seen else visible(piece)
 
@@ -349,14 +349,14 @@ PARTS: dict[str, Callable[..., dict[str, Any]]] = {
     "attention": Asker.attention,
     "flow": Asker.flow,
 }
-"""In order of worth."""
+"""Parts by name, most important first."""
 
 
 def rounded(values: Tensor) -> Any:
     """Nested lists with four significant digits."""
     if values.ndim > 1:
-        return [rounded(own) for own in values]
-    return [float(f"{own:.4g}") for own in values.tolist()]
+        return [rounded(row) for row in values]
+    return [float(f"{value:.4g}") for value in values.tolist()]
 
 
 def packed(shares: Float[Tensor, "*layer row column"]) -> str:

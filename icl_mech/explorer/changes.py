@@ -1,4 +1,4 @@
-"""`Change`: an intervention as a hand makes it, in a range of layers, on places that survive moved tokens.
+"""`Change`: an intervention made by the user, in a range of layers, at places that survive moved tokens.
 
 A place is named by demonstration and offset, not by position: token 5 of demonstration 2 stays what it is when
 another demonstration is dropped.
@@ -19,7 +19,7 @@ from icl_mech.models import ModelInfo
 from icl_mech.prompts import Prompt, PromptBatch
 
 Needs = Literal["", "token", "demo", "factor"]
-"""What has to be chosen beside layers."""
+"""What has to be chosen besides layers."""
 
 
 @dataclass(frozen=True)
@@ -29,10 +29,10 @@ class Change:
     Attributes:
         what: Its kind, see `KINDS`.
         layers: First and last layer.
-        demo: The demonstration it concerns, from 0; of a token None: of the query.
+        demo: The demonstration it concerns, from 0; for a token, None is the query.
         token: Offset of the token in its demonstration, or after the last one.
         heads: (layer, head) pairs.
-        factor: By which attention is multiplied.
+        factor: Factor by which attention is multiplied.
     """
 
     what: str
@@ -44,11 +44,11 @@ class Change:
 
     @property
     def place(self) -> tuple[object, ...]:
-        """What another one must share to replace it."""
+        """The key another change must share to replace this one."""
         return self.what, self.demo, self.token
 
     def words(self, *, of_answers: bool = False) -> str:
-        """Such as `label words isolated · layers 0–4`; `of_answers`: where answers are open."""
+        """Description such as `label words isolated · layers 0–4`; `of_answers` words it for open answers."""
         if self.what == "heads":
             return f"{len(self.heads)} head{'s' * (len(self.heads) != 1)} set to zero at the target"
         first, last = self.layers
@@ -60,32 +60,32 @@ class Change:
         return f"{text} · layer{f' {first}' if first == last else f's {first}–{last}'}"
 
     def position(self, prompt: Prompt) -> int:
-        """Where its token stands.
+        """Position of its token in the prompt.
 
         Raises:
             RunError: the prompt has no such token.
         """
-        own = extents(prompt)[-1 if self.demo is None else self.demo]
-        if (self.token or 0) >= len(own):
+        tokens = extents(prompt)[-1 if self.demo is None else self.demo]
+        if (self.token or 0) >= len(tokens):
             of = "the query" if self.demo is None else f"demonstration {self.demo}"
-            raise RunError(f"Token {self.token} of {of} is named, which has {len(own)} tokens.")
-        return own[self.token or 0]
+            raise RunError(f"Token {self.token} of {of} is named, which has {len(tokens)} tokens.")
+        return tokens[self.token or 0]
 
 
 def spoken(text: str, *, of_answers: bool) -> str:
-    """Words about label words, as they are for answers that are open."""
+    """The text, with label words called answers if answers are open."""
     return re.sub(r"\blabel( word)?", "answer", text) if of_answers else text
 
 
 def extents(prompt: Prompt) -> list[range]:
     """The tokens of each demonstration, then those of the query up to the target."""
-    found: dict[int, range] = {}
+    ranges: dict[int, range] = {}
     for span in prompt.spans:
         if span.demo is not None:
-            begun = found.get(span.demo, range(span.start, span.stop))
-            found[span.demo] = range(begun.start, span.stop)
-    end = max((own.stop for own in found.values()), default=0)
-    return [*(found[demo] for demo in sorted(found)), range(end, prompt.target + 1)]
+            begun = ranges.get(span.demo, range(span.start, span.stop))
+            ranges[span.demo] = range(begun.start, span.stop)
+    end = max((extent.stop for extent in ranges.values()), default=0)
+    return [*(ranges[demo] for demo in sorted(ranges)), range(end, prompt.target + 1)]
 
 
 Others = Callable[[], PromptBatch]
@@ -94,12 +94,12 @@ Others = Callable[[], PromptBatch]
 
 @dataclass(frozen=True)
 class Kind:
-    """What can be done in a range of layers.
+    """A kind of change in a range of layers.
 
     Attributes:
-        short: On the control that chooses it.
-        words: Of a change, with `{demo}`, `{token}` and `{factor}`.
-        make: The intervention.
+        short: Text of the control that selects it.
+        words: Description of a change, with `{demo}`, `{token}` and `{factor}`.
+        make: Builds the intervention.
         needs: What has to be chosen first.
     """
 
@@ -152,7 +152,7 @@ KINDS: dict[str, Kind] = {
     "token": Kind("isolate token", "token {token} of {demo} isolated", _token, "token"),
     "heads": Kind("zero heads", "", lambda c, *_: ZeroHeads([*c.heads])),
 }
-"""By name; the first is what a drag does at first. Heads are chosen one by one, not by a range of layers."""
+"""Kinds by name; the first is the default of a drag. Heads are chosen one by one, not by a range of layers."""
 
 
 def interventions(
@@ -161,15 +161,17 @@ def interventions(
     """The changes as interventions on these prompts, in order.
 
     Args:
-        changes: What is changed.
-        prompts: On which prompts.
+        changes: The changes.
+        prompts: The prompts they act on.
         info: Facts about the model.
         others: Gives the same prompts with the opposite labels.
 
     Raises:
-        RunError: a token that a prompt does not have.
+        RunError: a prompt does not have the token of a change.
     """
     return [
-        KINDS[own.what].make(own, [*range(own.layers[0], own.layers[1] + 1)], prompts, info, others)
-        for own in changes
+        KINDS[change.what].make(
+            change, [*range(change.layers[0], change.layers[1] + 1)], prompts, info, others
+        )
+        for change in changes
     ]

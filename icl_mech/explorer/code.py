@@ -1,4 +1,4 @@
-"""`code`: the lines of Python that give the numbers on the screen, of the public API only."""
+"""`code`: a Python script that reproduces the numbers on the screen with the public API."""
 
 import math
 import re
@@ -26,23 +26,23 @@ def code(
     look: Mapping[str, Any],
     every: bool = False,
 ) -> str:
-    """A script.
+    """The script that reproduces the numbers on the screen.
 
     Args:
-        experiment: What is on the screen.
+        experiment: The experiment on the screen.
         stage: Task, model and queries.
         prompts: Its prompts: one, or with `every` those of all queries.
         model: The line that makes the model.
         task: The line that makes the task.
         look: The chosen `token` and `layer`, whose row of the saliency map is asked for too.
-        every: Over all queries.
+        every: Use all queries.
     """
     made = interventions(experiment.changes, prompts, stage.info, lambda: prompts)
     changes = [*_changes(made, experiment.changes, stage, prompts.n_labels)]
     lines = ["import icl_mech as icl"]
     if any("TokenSet" in line for line in changes):
         lines.append("from icl_mech.interventions.token_sets import TokenSet")
-    if any(isinstance(own, Reweight) for own in made):
+    if any(isinstance(intervention, Reweight) for intervention in made):
         lines.append("import torch")
     lines += ["", model, task, *_prompts(experiment, stage, every=every), "", *changes]
     option = ", interventions=changes" if made else ""
@@ -72,21 +72,21 @@ def _prompts(experiment: Experiment, stage: Stage, *, every: bool) -> Iterator[s
         yield f"    {_example(demo.example)},  # {_remark(words[demo.shown])}{true}"
     yield "]"
     yield "queries = ["
-    for own in stage.queries if every else (experiment.query,):
-        yield f"    {_example(own.example)},"
+    for query in stage.queries if every else (experiment.query,):
+        yield f"    {_example(query.example)},"
     yield "]"
     more = ", choices=choices" if stage.task.is_open else ""
     if more:
         yield f"choices = {[*experiment.choices]}  # beside the queries' own answers"
     yield f"prompts = {BUILD.format('demonstrations', more)}"
-    if any(own.what == "patch" for own in experiment.changes):
+    if any(change.what == "patch" for change in experiment.changes):
         opposite = experiment.opposite(len(labels)).demos
         shown = [demo.words[demo.shown] if demo.words else demo.shown for demo in opposite]
-        other = (
+        example = (
             "icl.Example(e.text, 0, e.text2, (c,))" if more else "icl.Example(e.text, c, e.text2)"
         )
         yield f"others = {shown}  # the opposite {'answers' if more else 'labels'}"
-        yield f"relabelled = [{other} for e, c in zip(demonstrations, others)]"
+        yield f"relabelled = [{example} for e, c in zip(demonstrations, others)]"
         yield f"opposite = {BUILD.format('relabelled', more)}"
 
 
@@ -95,18 +95,18 @@ def _changes(
 ) -> Iterator[str]:
     if made:
         yield "changes = []"
-    for own, change in zip(made, changes, strict=True):
-        if isinstance(own, Reweight):
+    for intervention, change in zip(made, changes, strict=True):
+        if isinstance(intervention, Reweight):
             first, last = change.layers
             yield f"beta = torch.zeros({stage.info.n_layers}, {stage.info.n_heads}, {n_labels})"
             yield f"beta[{first}:{last + 1}] = {math.log(change.factor)!r}  # factor {change.factor:g}"
             yield "changes.append(icl.Reweight(beta))"
         else:
-            yield f"changes.append(icl.{_written(own)})  # {change.words()}"
+            yield f"changes.append(icl.{_written(intervention)})  # {change.words()}"
 
 
 def _row(look: Mapping[str, Any], length: int, option: str) -> Iterator[str]:
-    """The row or column of the saliency map that is looked at."""
+    """Lines for the selected row or column of the saliency map."""
     token, layer = look.get("token"), look.get("layer") or 0
     if isinstance(token, int) and 0 <= token < length and isinstance(layer, int):
         out = look.get("mode") == "out"
@@ -125,16 +125,16 @@ def _example(example: Example) -> str:
 
 
 def _remark(word: str) -> str:
-    """A word on the line of a comment."""
+    """A word as written in a one-line comment."""
     return word if word.isprintable() else repr(word)
 
 
 def _written(value: Intervention) -> str:
-    """An intervention; consecutive layers as a range."""
+    """An intervention as code, with consecutive layers as a range."""
 
-    def shorter(found: re.Match[str]) -> str:
-        own = [int(number) for number in found.group(1).split(",") if number.strip()]
-        whole = len(own) > 1 and own == list(range(own[0], own[-1] + 1))
-        return f"layers=range({own[0]}, {own[-1] + 1})" if whole else found.group(0)
+    def shorter(match: re.Match[str]) -> str:
+        layers = [int(number) for number in match.group(1).split(",") if number.strip()]
+        whole = len(layers) > 1 and layers == list(range(layers[0], layers[-1] + 1))
+        return f"layers=range({layers[0]}, {layers[-1] + 1})" if whole else match.group(0)
 
     return re.sub(r"layers=[(\[]([\d, ]+)[)\]]", shorter, written(value, {PromptBatch: "opposite"}))

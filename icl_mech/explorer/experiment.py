@@ -1,4 +1,4 @@
-"""`Experiment`: what decides every number on the screen, as a frozen value."""
+"""`Experiment`: everything that determines the numbers on the screen, as a frozen value."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -16,10 +16,10 @@ class Demo:
 
     Attributes:
         text: Its text.
-        shown: Class it displays; of open answers the number of its word.
-        true: Class it has; of open answers 0.
+        shown: Class it displays; for open answers, the number of its word.
+        true: Class it has; for open answers, 0.
         text2: Second text of a pair.
-        words: Of open answers what it can display: its own answer, a false one, and what was typed in.
+        words: For open answers, the answers it can display: its own, a false one, and those typed in.
     """
 
     text: str
@@ -30,7 +30,7 @@ class Demo:
 
     @property
     def example(self) -> Example:
-        """As it is displayed."""
+        """The demonstration as displayed."""
         if self.words:
             return Example(self.text, 0, self.text2, (self.words[self.shown],))
         return Example(self.text, self.shown, self.text2)
@@ -38,14 +38,14 @@ class Demo:
 
 @dataclass(frozen=True)
 class Query:
-    """What is asked.
+    """A query.
 
     Attributes:
         text: Its text.
-        answer: Its true class; of open answers 0.
-        number: Its number in the set; None: one of the user's own.
+        answer: Its true class; for open answers, 0.
+        number: Its number in the set; None if typed in.
         text2: Second text of a pair.
-        words: Of open answers the right one, and that of the other relation if the task has one.
+        words: For open answers, the right one, and that of the other relation if the task has one.
         also: Further right answers.
     """
 
@@ -58,23 +58,23 @@ class Query:
 
     @property
     def example(self) -> Example:
-        """With its true class or answers."""
+        """The query with its true class or answers."""
         if self.words:
-            right, *other = self.words
-            return Example(self.text, 0, self.text2, (right, *self.also), next(iter(other), None))
+            right, *rest = self.words
+            return Example(self.text, 0, self.text2, (right, *self.also), next(iter(rest), None))
         return Example(self.text, self.answer, self.text2)
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """Everything that decides a number; equal ones give equal numbers.
+    """Everything that determines a number; equal experiments give equal numbers.
 
     Attributes:
         demos: Demonstrations, in order.
-        query: What is asked.
-        changes: What is done to the model.
-        choices: Of open answers the words scored besides the query's own: those of all that stands side by
-            side (`History.scored`).
+        query: The query.
+        changes: Interventions on the model.
+        choices: For open answers, the words scored besides the query's own: those of all experiments shown side
+            by side (`History.scored`).
     """
 
     demos: tuple[Demo, ...]
@@ -84,7 +84,7 @@ class Experiment:
 
     @property
     def plain(self) -> "Experiment":
-        """Without changes."""
+        """The experiment without changes."""
         return replace(self, changes=())
 
     @property
@@ -93,23 +93,23 @@ class Experiment:
         return all(demo.shown == demo.true for demo in self.demos)
 
     def relabelled(self, shift: int, classes: int) -> "Experiment":
-        """Without changes, every demonstration displaying its class (or word) plus `shift`."""
+        """The experiment without changes, every demonstration displaying its class (or word) plus `shift`."""
         demos = tuple(
             replace(d, shown=(d.true + shift) % (len(d.words) or classes)) for d in self.demos
         )
         return replace(self, demos=demos, changes=())
 
     def asking(self, query: Query) -> "Experiment":
-        """Before another query; a token of the old one is no longer isolated."""
+        """The experiment with another query; a token of the old one is no longer isolated."""
         changes = tuple(c for c in self.changes if c.what != "token" or c.demo is not None)
         return replace(self, query=query, changes=changes)
 
     def opposite(self, classes: int) -> "Experiment":
-        """With false labels where all are true, else with true ones."""
+        """The experiment without changes, with false labels if all are true, else with true ones."""
         return self.relabelled(int(self.all_true), classes)
 
     def title(self, start: "Experiment") -> str:
-        """In words, against the start."""
+        """Description of how it differs from the start."""
         said = []
         false = sum(demo.shown != demo.true for demo in self.demos)
         if false:
@@ -120,49 +120,49 @@ class Experiment:
             said.append(f"{of} false")
         if [d.text for d in self.demos] != [d.text for d in start.demos]:
             said.append("other demonstrations")
-        said += [own.words(of_answers=bool(self.query.words)) for own in self.changes]
+        said += [change.words(of_answers=bool(self.query.words)) for change in self.changes]
         return "; ".join(said) or "start"
 
     def prompts(
         self, task: Task, model: object, queries: Sequence[Query] | None = None
     ) -> PromptBatch:
-        """Its prompt, or the same demonstrations before other queries.
+        """The experiment's prompt, or its demonstrations before other queries.
 
         Raises:
-            PromptError: too long for the model, or a query that a demonstration answers.
+            PromptError: a prompt is too long for the model, or a demonstration answers a query.
         """
         asked = [self.query] if queries is None else queries
         return build_prompts(
             task,
             model,
             demonstrations=[demo.example for demo in self.demos],
-            queries=[own.example for own in asked],
+            queries=[query.example for query in asked],
             choices=self.choices if task.is_open else None,
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """As a file has it."""
+        """The experiment as saved in a file."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, saved: Mapping[str, Any]) -> "Experiment":
-        """From a file.
+        """Read a saved experiment.
 
         Raises:
-            RunError: it is not one of an experiment.
+            RunError: it is not a saved experiment.
         """
         try:
             changes = [
                 Change(
                     **{
-                        **own,
-                        "layers": tuple(own["layers"]),
-                        "heads": tuple((layer, head) for layer, head in own["heads"]),
+                        **change,
+                        "layers": tuple(change["layers"]),
+                        "heads": tuple((layer, head) for layer, head in change["heads"]),
                     }
                 )
-                for own in saved["changes"]
+                for change in saved["changes"]
             ]
-            demos = tuple(Demo(**_words(own)) for own in saved["demos"])
+            demos = tuple(Demo(**_words(demo)) for demo in saved["demos"])
             choices = tuple(map(str, saved.get("choices", ())))
             return cls(demos, Query(**_words(saved["query"])), tuple(changes), choices)
         except (KeyError, TypeError, ValueError) as error:
@@ -170,6 +170,6 @@ class Experiment:
 
 
 def _words(saved: Mapping[str, Any]) -> dict[str, Any]:
-    """Lists of words as tuples; files of before have none."""
+    """Lists of words as tuples; older files have none."""
     lists = {name: tuple(map(str, saved.get(name, ()))) for name in ("words", "also")}
-    return {**saved, **{name: own for name, own in lists.items() if own or name in saved}}
+    return {**saved, **{name: words for name, words in lists.items() if words or name in saved}}

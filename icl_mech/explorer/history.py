@@ -11,13 +11,13 @@ from icl_mech.explorer.experiment import Experiment, Query
 
 @dataclass
 class History:
-    """Undo, redo, and states that were kept by name; at least one is there.
+    """Undo, redo and named states; at least one experiment is present.
 
     Attributes:
         past: Experiments so far, the present one last.
         future: What was undone, the next one last.
-        named: Kept ones.
-        reference: Number of the kept one that the present one is compared with; None: the start.
+        named: Kept experiments, by name.
+        reference: Number of the kept experiment the present one is compared with; None: the start.
         tried: Digests of the changes that were measured over all queries, by the digest of the queries.
     """
 
@@ -29,56 +29,56 @@ class History:
 
     @property
     def now(self) -> Experiment:
-        """The present one."""
+        """The present experiment."""
         return self.scored(self.past[-1])
 
     @property
     def start(self) -> Experiment:
-        """The first one."""
+        """The first experiment."""
         return self.scored(self.past[0])
 
     @property
     def compared(self) -> Experiment:
-        """What the present one is compared with, before the present query."""
-        own = self.past[0] if self.reference is None else self.named[self.reference][1]
-        return self.beside(own)
+        """The experiment the present one is compared with, with the present query."""
+        reference = self.past[0] if self.reference is None else self.named[self.reference][1]
+        return self.beside(reference)
 
     def beside(self, own: Experiment) -> Experiment:
-        """Another one before the present query."""
+        """Another experiment with the present query."""
         return self.scored(own.asking(self.past[-1].query))
 
     def scored(self, own: Experiment, now: Experiment | None = None) -> Experiment:
-        """Of open answers: with the choices of all that stands side by side, always in the same order.
+        """The experiment with, for open answers, the choices of all experiments shown side by side, in a fixed order.
 
-        They are the words of the start, of the kept ones and of the present one (or `now`), so that no label
-        that is flipped and no demonstration that is dropped changes what an answer is compared with.
+        The choices are the words of the start, the kept experiments and the present one (or `now`), so that
+        flipping a label or dropping a demonstration does not change what an answer is compared with.
         """
         rows = (self.past[0], *(kept for _, kept in self.named), now or self.past[-1])
         words = dict.fromkeys(word for row in rows for demo in row.demos for word in demo.words)
         return replace(own, choices=tuple(words))
 
     def push(self, experiment: Experiment) -> None:
-        """Go on to another one."""
+        """Make another experiment the present one."""
         bare = replace(experiment, choices=())
         if bare != self.past[-1]:
             self.past.append(bare)
             self.future.clear()
 
     def undo(self) -> None:
-        """One step back, if there is one."""
+        """Go one step back, if there is one."""
         if len(self.past) > 1:
             self.future.append(self.past.pop())
 
     def redo(self) -> None:
-        """One step forth, if there is one."""
+        """Go one step forward, if there is one."""
         if self.future:
             self.past.append(self.future.pop())
 
     def keep(self, name: str | None = None) -> None:
-        """Keep the present one, by a letter unless it is named.
+        """Keep the present experiment, under a letter if no name is given.
 
         Raises:
-            RunError: another one has that name.
+            RunError: another kept experiment has that name.
         """
         if name in dict(self.named):
             raise RunError(f"There is a kept state {name!r} already; take another name.")
@@ -86,7 +86,7 @@ class History:
         self.named.append((name or next(free, f"{len(self.named) + 1}"), self.past[-1]))
 
     def forget(self, number: int) -> None:
-        """Let go of a kept one."""
+        """Remove a kept experiment."""
         self.named.pop(number)
         if self.reference is not None and self.reference >= number:
             self.reference = None if self.reference == number else self.reference - 1
@@ -94,40 +94,44 @@ class History:
     def count(
         self, before: Experiment, after: Experiment, queries: Sequence[Query]
     ) -> tuple[int, int]:
-        """Which of the different changes measured over these queries this is, and how many they are by now.
+        """Number of this change among the different ones measured over these queries, and how many there are so far.
 
-        What is no change is number 0, and not counted.
+        No change has number 0, and is not counted.
         """
         known = self.tried.setdefault(_digest(queries), [])
-        sides = [(own.demos, own.changes) for own in (before, after)]
+        sides = [(side.demos, side.changes) for side in (before, after)]
         if sides[0] == sides[1]:
             return 0, len(known)
-        if (own := _digest(sides)) not in known:
-            known.append(own)
-        return known.index(own) + 1, len(known)
+        if (digest := _digest(sides)) not in known:
+            known.append(digest)
+        return known.index(digest) + 1, len(known)
 
     def to_dict(self) -> dict[str, Any]:
-        """As a file has it."""
+        """The history as saved in a file."""
         return {
-            "past": [own.to_dict() for own in self.past],
-            "future": [own.to_dict() for own in self.future],
-            "named": [[name, own.to_dict()] for name, own in self.named],
+            "past": [experiment.to_dict() for experiment in self.past],
+            "future": [experiment.to_dict() for experiment in self.future],
+            "named": [[name, experiment.to_dict()] for name, experiment in self.named],
             "reference": self.reference,
             "tried": self.tried,
         }
 
     @classmethod
     def from_dict(cls, saved: Mapping[str, Any]) -> "History":
-        """From a file.
+        """Read a saved history.
 
         Raises:
-            RunError: it is not one of a history.
+            RunError: it is not a saved history.
         """
         try:
-            past, future = ([*map(Experiment.from_dict, saved[own])] for own in ("past", "future"))
-            named = [(str(name), Experiment.from_dict(own)) for name, own in saved["named"]]
+            past, future = (
+                [*map(Experiment.from_dict, saved[name])] for name in ("past", "future")
+            )
+            named = [
+                (str(name), Experiment.from_dict(experiment)) for name, experiment in saved["named"]
+            ]
             reference, tried = saved["reference"], dict(saved.get("tried", {}))
-            tried = {str(key): [*map(str, own)] for key, own in tried.items()}
+            tried = {str(key): [*map(str, digests)] for key, digests in tried.items()}
         except (KeyError, TypeError, ValueError) as error:
             raise RunError(f"This is no saved history: {error!r}.") from None
         if not past or reference not in (None, *range(len(named))):
@@ -138,6 +142,6 @@ class History:
 
 
 def _digest(value: object) -> str:
-    # Of classes as it was before open answers had words: counts of earlier files go on.
+    # For classes the same as before open answers had words, so that counts in older files stay valid.
     text = repr(value).replace(", words=()", "").replace(", also=()", "")
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""From one prompt to the set: the reference and the present experiment over all queries, with intervals."""
+"""The reference and the present experiment over all queries of the set, with intervals."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,27 +16,27 @@ from icl_mech.results.wording import counted, said, told
 from icl_mech.studies import Analysis, measure
 
 TOGETHER = 4
-"""Prompts between two looks whether to stop."""
+"""Prompts per batch; after each batch the run can be stopped."""
 
 Tell = Callable[[float, str], None]
-"""Hears which share is done, and how far that is in words."""
+"""Receives the fraction done, and the progress in words."""
 
 
 class StoppedError(Exception):
-    """The run was stopped from outside; nothing of it is kept."""
+    """The run was stopped from outside; nothing is kept."""
 
 
 class _Telling(Bar):
-    """Passes progress on, of the first or second half, and looks whether to stop."""
+    """Reports progress of the first or second half, and stops on request."""
 
     def __init__(self, tell: Tell, stop: Callable[[], bool], half: int) -> None:
         self._tell, self._stop, self._half = tell, stop, half
 
     def show(self, title: str, share: float, words: str) -> None:
-        """After every batch.
+        """Report progress after a batch.
 
         Raises:
-            StoppedError: it is to stop.
+            StoppedError: a stop was requested.
         """
         if self._stop():
             raise StoppedError
@@ -45,13 +45,13 @@ class _Telling(Bar):
 
 @dataclass(frozen=True, eq=False)
 class OverAll:
-    """An experiment beside its reference, over all queries.
+    """An experiment compared with its reference, over all queries.
 
     Attributes:
         before: Predictions and lens of the reference.
-        after: Those of the experiment.
-        number: Which of the different changes tried on these queries it is; 0: none, or not counted.
-        tried: How many were tried by then.
+        after: Predictions and lens of the experiment.
+        number: Number of this change among those tried on these queries; 0: none, or not counted.
+        tried: How many had been tried by then.
     """
 
     before: Analysis
@@ -62,59 +62,62 @@ class OverAll:
     @property
     def gain(self) -> Interval:
         """Probability of the true label, after minus before, paired by query; the prompts may differ."""
-        before, after = (self._true(own) for own in (self.before, self.after))
+        before, after = (self._true(side) for side in (self.before, self.after))
         return mean_interval(after - before, "change")
 
     @property
     def accuracy_gain(self) -> Interval:
         """Accuracy, after minus before, paired by query, with Tango's interval."""
-        before, after = (self._answers(own).right for own in (self.before, self.after))
-        was, now = ((own.predicted == own.answers).double() for own in (before, after))
+        before, after = (self._answers(side).right for side in (self.before, self.after))
+        was, now = (
+            (predictions.predicted == predictions.answers).double()
+            for predictions in (before, after)
+        )
         return mean_interval(now - was, "change")
 
     @staticmethod
-    def _true(of: Analysis) -> Float[Tensor, " batch"]:
-        lens: LogitLensResult = of[LogitLensResult]
+    def _true(analysis: Analysis) -> Float[Tensor, " batch"]:
+        lens: LogitLensResult = analysis[LogitLensResult]
         return lens.quantities()["true_label"].per_prompt[:, -1].double()
 
     @property
     def same(self) -> Interval:
-        """Share of the answers that stay, with Wilson interval."""
-        before, after = (self._answers(own).predicted for own in (self.before, self.after))
+        """Fraction of answers that stay the same, with Wilson interval."""
+        before, after = (self._answers(side).predicted for side in (self.before, self.after))
         return wilson_interval(before == after)
 
     @staticmethod
-    def _answers(of: Analysis) -> Predictions:
-        found: Predictions = of[Predictions]
-        return found
+    def _answers(analysis: Analysis) -> Predictions:
+        predictions: Predictions = analysis[Predictions]
+        return predictions
 
     def sentence(self, here: float | None = None) -> str:
-        """What came out, in words.
+        """The result in words.
 
         Args:
-            here: The difference in the present prompt, said beside that of all.
+            here: The difference in the present prompt, reported next to that over all queries.
         """
         gain, n = self.gain, len(self._answers(self.after).predicted)
         clear = gain.low > 0 or gain.high < 0
         change = "More" if gain.value > 0 else "Less"
         what = in_words_of(answer_kind(self.after[Predictions].provenance), "the true label")
         opening = f"{change} of {what}" if clear else f"No clear change of {what}"
-        one = "" if here is None else f" In this prompt alone: {told(here, sign=True)}."
+        alone = "" if here is None else f" In this prompt alone: {told(here, sign=True)}."
         return (
             f"{opening}: probability {said(gain, sign=True)}, accuracy {said(self.accuracy_gain, sign=True)}, "
-            f"paired, over {counted(n, 'prompt')} with these demonstrations.{one}{self.counted and ' '}{self.counted}"
+            f"paired, over {counted(n, 'prompt')} with these demonstrations.{alone}{self.counted and ' '}{self.counted}"
         )
 
     @property
     def counted(self) -> str:
-        """Which change on these queries it is, in words, with what follows of several."""
+        """The number of this change on these queries in words, with a warning if several were tried."""
         if not self.number:
             return ""
         warning = " The best of several looks better than it is; take fresh queries (another seed) for the last word."
         return f"Change {self.number} of {self.tried} tried on these queries.{warning * (self.tried > 2)}"
 
     def figures(self) -> dict[str, Any]:
-        """For the page."""
+        """Numbers for the page."""
         return {
             "n": len(self._answers(self.after).predicted),
             "before": self._side(self.before),
@@ -123,10 +126,10 @@ class OverAll:
             "difference": [*self.gain],
         }
 
-    def _side(self, of: Analysis) -> dict[str, Any]:
-        answers, lens = self._answers(of), of[LogitLensResult].sel("true_label")
+    def _side(self, analysis: Analysis) -> dict[str, Any]:
+        answers, lens = self._answers(analysis), analysis[LogitLensResult].sel("true_label")
         shares = answers.predicted.bincount(minlength=len(answers.labels)) / len(answers.predicted)
-        if answer_kind(answers.provenance) != "classes":  # every prompt has choices of its own
+        if answer_kind(answers.provenance) != "classes":  # every prompt has its own choices
             shares = shares[:0]
         return {
             "accuracy": [*answers.accuracy],
@@ -150,17 +153,17 @@ def over_all(
         asker: Model, task and queries.
         before: The reference.
         after: The present one.
-        tell: Hears how far it is.
+        tell: Receives the progress.
         stop: Asked after every batch whether to stop.
 
     Raises:
-        StoppedError: it was.
-        IclMechError: a query that a demonstration answers, a token that not every prompt has.
+        StoppedError: a stop was requested.
+        IclMechError: a demonstration answers a query, or not every prompt has the token of a change.
     """
     sides = []
-    for number, own in enumerate((before, after)):
+    for number, experiment in enumerate((before, after)):
         with Overall("all queries", True, _Telling(tell, stop, number)):
-            sides.append(_measured(asker, own))
+            sides.append(_measured(asker, experiment))
     return OverAll(sides[0], sides[1])
 
 

@@ -1,4 +1,4 @@
-"""How many threads: measured, set while something runs, and put back."""
+"""The number of torch threads: measured, set during a run, and restored."""
 
 import threading
 import time
@@ -14,14 +14,14 @@ from icl_mech.models import LanguageModel, exclusive
 from icl_mech.prompts import PromptBatch
 
 _PACED: list[int] = []
-"""The number of the process, once for each worker that runs at its own."""
+"""The process's number of threads, once for each worker that has set another."""
 
 _PACE = threading.Lock()
 
 
 @contextmanager
 def pace(threads: int | None) -> Iterator[None]:
-    """Context with so many threads of torch; when the last one ends those of the process come back."""
+    """Context with this many torch threads; the process's number is restored when the last one ends."""
     with _PACE:
         _PACED.append(_PACED[0] if _PACED else torch.get_num_threads())
         torch.set_num_threads(threads or _PACED[0])
@@ -36,18 +36,18 @@ def pace(threads: int | None) -> Iterator[None]:
 
 @exclusive
 def fastest(model: LanguageModel, asker: Asker, start: Experiment) -> int:
-    """The number of threads with which a pass takes least; on shared cores fewer may be faster.
+    """The number of threads at which a pass is fastest; on shared cores fewer may be faster.
 
     The best of two passes for 1, 2, 4, ... threads, up to those the process has.
     """
     prompts = asker.prompts(start)
-    most, found = torch.get_num_threads(), {}
+    most, seconds = torch.get_num_threads(), {}
     count = 1
     while count <= most:
         with pace(count):
-            found[count] = min(_seconds(asker, prompts) for _ in range(2))
+            seconds[count] = min(_seconds(asker, prompts) for _ in range(2))
         count *= 2
-    return min(found, key=lambda own: found[own])
+    return min(seconds, key=lambda threads: seconds[threads])
 
 
 def _seconds(asker: Asker, prompts: PromptBatch) -> float:

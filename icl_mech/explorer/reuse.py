@@ -1,8 +1,8 @@
 """`Runs`: forward passes over single prompts that compute only what is new.
 
-A plain run keeps keys, values and the residual entering every block. Another prompt goes on after the longest
-beginning they share; a changed run enters at the first block that is changed, with the first row that is. What
-lies before is the plain run's.
+A plain run keeps keys, values and the residual entering every block. Another prompt resumes after the longest
+prefix they share; a changed run starts at the first changed block and the first changed row, and takes everything
+before from the plain run.
 """
 
 from collections import OrderedDict
@@ -23,18 +23,18 @@ from icl_mech.prompts import PromptBatch
 from icl_mech.segments import Segment
 
 KEPT = 12
-"""Plain runs, one action asks for up to ten; of SmolLM2 one of 190 tokens takes 22 MB."""
+"""Maximum number of cached plain runs: one action needs up to ten; 190 tokens of SmolLM2 take 22 MB."""
 
 
 @dataclass(frozen=True, eq=False)
 class PlainRun:
-    """One prompt under the unchanged model.
+    """The run of one prompt through the unchanged model.
 
     Attributes:
-        tokens: Its ids.
-        cache: Keys and values of all its tokens.
-        entering: Residual entering every block, the one leaving the last after them.
-        values: What each reading keeps, by site.
+        tokens: The prompt's token ids.
+        cache: Keys and values of all tokens.
+        entering: Residual entering every block, then the one leaving the last.
+        values: Values each reading keeps, by site.
     """
 
     tokens: tuple[int, ...]
@@ -45,21 +45,21 @@ class PlainRun:
 
 @dataclass
 class _From(Reading[Any]):
-    """Of a reading the sites from a block on."""
+    """A reading restricted to sites from a block on."""
 
     reading: Reading[Any]
     layer: int
 
     def sites(self, info: ModelInfo) -> Sequence[Site]:
-        """Those that run."""
+        """The sites that run."""
         return [site for site in self.reading.sites(info) if site.layer >= self.layer]
 
     def reduce(self, site: Site, activation: Tensor, segment: Segment) -> Tensor:
-        """As it does."""
+        """Reduce as the full reading does."""
         return self.reading.reduce(site, activation, segment)
 
     def collect(self, kept: Kept) -> Any:
-        """As it does."""
+        """Collect as the full reading does."""
         return self.reading.collect(kept)
 
 
@@ -67,13 +67,13 @@ class Runs:
     """Runs of one model, with readings at the target that every run takes."""
 
     def __init__(self, model: LanguageModel, readings: Sequence[Reading[Any]]) -> None:
-        """Nothing is kept yet."""
+        """Start with no cached runs."""
         self.model, self.readings = model, list(readings)
         self._plain: OrderedDict[tuple[tuple[int, ...], ...], PlainRun] = OrderedDict()
 
     @property
     def parts(self) -> bool:
-        """True if parts of a prompt can run by themselves."""
+        """True if parts of a prompt can run separately."""
         return self.model.takes_cache and self.model.splits
 
     def plain(self, prompts: PromptBatch) -> PlainRun:
@@ -91,33 +91,33 @@ class Runs:
         return self._plain[key]
 
     def longest(self, prompts: PromptBatch) -> tuple[int, PlainRun | None]:
-        """How much of a prompt before its target a kept run has, and which one."""
-        best, found = 0, None
-        for own in [own for own in self._plain.values() if own.cache.keys and self.parts]:
+        """Length of the longest prefix before a prompt's target that a cached run shares, and that run."""
+        best, match = 0, None
+        for run in [run for run in self._plain.values() if run.cache.keys and self.parts]:
             length = prompts[0].target
-            for place, (one, other) in enumerate(
-                zip(own.tokens[:length], prompts[0].tokens[:length], strict=False)
+            for place, (cached, token) in enumerate(
+                zip(run.tokens[:length], prompts[0].tokens[:length], strict=False)
             ):
-                if one != other:
+                if cached != token:
                     length = place
                     break
-            if (length := min(length, len(own.tokens))) > best:
-                best, found = length, own
-        return best, found
+            if (length := min(length, len(run.tokens))) > best:
+                best, match = length, run
+        return best, match
 
     def values(self, prompts: PromptBatch, changes: Sequence[Intervention] = ()) -> list[Any]:
         """The value of each reading for one prompt under changes.
 
         Raises:
-            IclMechError: what the engine refuses.
+            IclMechError: the engine rejects the prompt or a change.
         """
-        found = self.plain(prompts).values
+        values = self.plain(prompts).values
         if changes:
-            found = _run_changed(self.model, self, prompts, changes)
+            values = _run_changed(self.model, self, prompts, changes)
         collected = []
-        for reading, own in zip(self.readings, found, strict=True):
+        for reading, by_site in zip(self.readings, values, strict=True):
             kept = Kept(1)
-            kept.add([0], {site: own[site] for site in reading.sites(self.model.info)})
+            kept.add([0], {site: by_site[site] for site in reading.sites(self.model.info)})
             collected.append(reading.collect(kept))
         return collected
 
@@ -129,7 +129,7 @@ def _run_plain(model: LanguageModel, runs: Runs, prompts: PromptBatch) -> PlainR
     entering: list[Tensor] = []
     segment = Segment.build(model, prompts, [0])
     if known is not None:
-        # Selected columns are copies: a pass after them extends nothing that is kept.
+        # Selected columns are copies: a pass after them extends no cached run.
         before = torch.arange(start)
         segment = Segment.build(
             model,
@@ -195,14 +195,14 @@ def _run_changed(
         )
         if layer:
             segment = replace(segment, start=Resume(layer, rows))
-    work = Work([_From(own, layer) for own in runs.readings], changes, checkpoint=False)
+    work = Work([_From(reading, layer) for reading in runs.readings], changes, checkpoint=False)
     values = work.values(segment)
     work.check_acted()
-    return [{**below, **own} for below, own in zip(plain.values, values, strict=True)]
+    return [{**below, **above} for below, above in zip(plain.values, values, strict=True)]
 
 
 def first_row(model: LanguageModel, prompts: PromptBatch, changes: Sequence[Intervention]) -> int:
-    """The first row of a prompt that changes differ in, its target at the latest."""
+    """The first row of a prompt that the changes affect, its target at the latest."""
 
     def quiet(length: int) -> bool:
         head = Segment.build(model, prompts, [0], spans=[(0, length)])

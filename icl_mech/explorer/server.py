@@ -1,9 +1,9 @@
-"""`serve`: the explorer as a page in the browser, from a server that only this machine reaches.
+"""`Server`: the explorer as a page in the browser, from a server that only this machine can reach.
 
-Bound to the loopback address. The address that is printed holds a random token, without which nothing is answered
-(no cookie: those are sent to every server of this machine, whatever its port and whoever runs it). `Host` must be
-the loopback address (no other name that resolves to it), `Origin` of the socket the page's own. The page may load
-nothing else, and sends its address to nobody.
+The server is bound to the loopback address. The printed address holds a random token, which every request needs
+(not a cookie: cookies are sent to every server of this machine, whatever its port and whoever runs it). `Host` must
+be the loopback address (no other name that resolves to it), and `Origin` of the socket the page's own. The page may
+load nothing else, and sends its address to nobody.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 HOST = "127.0.0.1"
 
 REFUSED = 4403
-"""Code with which a socket without the right to be here is closed."""
+"""Close code for an unauthorised socket."""
 
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
@@ -46,19 +46,19 @@ mount(document.getElementById("explore"), socketTransport("ws://" + location.hos
 
 
 def page(session: Session, nonce: str) -> str:
-    """The page, everything inside."""
+    """The page as one self-contained HTML document."""
     module = files("icl_mech.explorer").joinpath("page.js").read_text(encoding="utf-8")
     title = f"{session.asker.stage.task.name}, {session.asker.stage.info.name}"
     return _PAGE.format(title=escape(title), css=css(), module=module, nonce=nonce)
 
 
 def application(session: Session, token: str, port: int) -> "Starlette":
-    """What answers requests.
+    """The web application that answers requests.
 
     Args:
-        session: What is explored.
-        token: Without which nothing is answered.
-        port: On which it is reached.
+        session: The session to show.
+        token: Token that every request needs.
+        port: Port on which it is reached.
     """
     from starlette.applications import Starlette
     from starlette.responses import HTMLResponse, PlainTextResponse
@@ -88,10 +88,10 @@ def application(session: Session, token: str, port: int) -> "Starlette":
 
     async def talked(websocket: "WebSocket") -> None:
         origin = websocket.headers.get("origin")
-        if not allowed(websocket) or origin not in {f"http://{own}" for own in hosts}:
+        if not allowed(websocket) or origin not in {f"http://{host}" for host in hosts}:
             await websocket.close(REFUSED)
             return
-        with suppress(WebSocketDisconnect):  # it went away at once
+        with suppress(WebSocketDisconnect):  # the page disconnected at once
             await websocket.accept()
             await _talk(session, websocket)
 
@@ -106,7 +106,7 @@ _HEADERS = {
 
 
 async def _talk(session: Session, websocket: "WebSocket") -> None:
-    """Messages of one page, both ways, until it is gone."""
+    """Exchange messages with one page until it disconnects."""
     loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
     out: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
 
@@ -120,7 +120,7 @@ async def _talk(session: Session, websocket: "WebSocket") -> None:
     session.join(send)
     sender = asyncio.create_task(sending())
     try:
-        # Not `iter_text`: of bytes, and of a page that went away while it was answered, it makes tracebacks.
+        # Not `iter_text`: it raises on bytes, and on a page that disconnects while it is answered.
         while (received := await websocket.receive())["type"] != "websocket.disconnect":
             text = received.get("text")
             if text is None:
@@ -155,12 +155,12 @@ class Server:
     """The explorer's page on a port of this machine; `url` holds its token."""
 
     def __init__(self, session: Session, port: int = 0, token: str | None = None) -> None:
-        """Take a port.
+        """Bind a port.
 
         Args:
-            session: What is explored.
-            port: Which one; 0: a free one.
-            token: Of the address; None: a new one.
+            session: The session to show.
+            port: Number of the port; 0: a free one.
+            token: Token of the address; None: a new one.
 
         Raises:
             RunError: the libraries are missing, or the port is taken.
@@ -196,19 +196,19 @@ class Server:
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """The address of the page, with its token."""
         return f"http://{HOST}:{self.port}/?token={self.token}"
 
     def run(self) -> None:
-        """Answer until it is stopped."""
+        """Serve until stopped."""
         self.server.run(sockets=[self.socket])
 
     def start(self) -> threading.Thread:
-        """Answer in a thread of its own."""
+        """Serve in a separate thread."""
         thread = threading.Thread(target=self.run, name="icl-mech explore server", daemon=True)
         thread.start()
         return thread
 
     def stop(self) -> None:
-        """Answer no more."""
+        """Stop serving."""
         self.server.should_exit = True

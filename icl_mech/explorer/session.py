@@ -1,8 +1,8 @@
-"""`Session`: actions in, figures out; one worker measures what is newest, whoever looks at it.
+"""`Session`: takes actions and sends figures; one worker measures the newest state for all pages.
 
 Messages are plain values (`docs/explorer.md` has the table). A transport is a function that takes them: a comm, a
-websocket, a list in a test. Every action makes a new *generation*: its state is told at once, parts follow in
-order of worth, and those of an older one are never sent.
+websocket, a list in a test. Every action starts a new *generation*: its state is sent at once, parts follow, the
+most important first, and parts of an older generation are never sent.
 """
 
 import atexit
@@ -26,22 +26,22 @@ from icl_mech.explorer.pace import pace
 from icl_mech.explorer.telling import described
 
 VERSION = 1
-"""Of the protocol."""
+"""Version of the protocol."""
 
 LONGEST = 20_000
-"""Characters of a message from the page."""
+"""Maximum number of characters of a message from the page."""
 
 SETS = 32
-"""Results over all queries that are kept."""
+"""Maximum number of cached results over all queries."""
 
 Message = dict[str, Any]
 Send = Callable[[Message], None]
 Part = tuple[str, str, Experiment]
-"""Its name on the page, what is asked, and of which experiment."""
+"""Its name on the page, the part asked for, and the experiment."""
 
 
 class Session:
-    """One history, its figures, and those who look at them."""
+    """One history, its figures, and the pages that show them."""
 
     def __init__(
         self,
@@ -56,9 +56,9 @@ class Session:
 
         Args:
             asker: Answers about experiments.
-            history: Where to begin.
+            history: The history to start from.
             lines: Python lines that make the model and the task.
-            threads: Of torch while the worker runs; None: as many as the process has.
+            threads: Number of torch threads while the worker runs; None: as many as the process has.
             saved: Called with the history after every action.
         """
         self.asker, self.history, self.lines = asker, history, lines
@@ -77,17 +77,17 @@ class Session:
         self._thread.start()
         atexit.register(self.close)  # a thread inside torch when Python ends takes the process down
 
-    # --- those who look ---
+    # --- listeners ---
 
     def join(self, send: Send) -> None:
-        """Tell it everything from now on; it hears the state when it says `hello`."""
+        """Send it every message from now on; it gets the state when it sends `hello`."""
         with self._change:
             self._listeners.append(send)
 
     def leave(self, send: Send) -> None:
-        """Tell it nothing more."""
+        """Send it no more messages."""
         with self._change:
-            self._listeners = [own for own in self._listeners if own is not send]
+            self._listeners = [listener for listener in self._listeners if listener is not send]
 
     def close(self) -> None:
         """Stop the worker."""
@@ -106,14 +106,14 @@ class Session:
     # --- actions ---
 
     def do(self, message: object, send: Send | None = None) -> None:
-        """Do what a page asks for; what cannot be is told to it, and changes nothing.
+        """Perform an action; an impossible one changes nothing, and is reported to the page.
 
         Args:
             message: An action.
-            send: Who asks; None: nobody who could be told, so that errors are raised.
+            send: The page that asks; None: no page to report to, so errors are raised.
 
         Raises:
-            IclMechError: without `send`, an action that cannot be.
+            IclMechError: the action is impossible, and `send` is None.
         """
         with self._change:
             try:
@@ -140,9 +140,9 @@ class Session:
             )
         before, note = (history.compared, history.now), ""
         if do in ACTIONS:
-            found, note = act(history.now, self._placed(message), self.asker.stage)
-            self._check(history.scored(found, found))
-            history.push(found)
+            experiment, note = act(history.now, self._placed(message), self.asker.stage)
+            self._check(history.scored(experiment, experiment))
+            history.push(experiment)
         elif do in _OF_HISTORY:
             self._turn(_OF_HISTORY[do], message)
         elif do in ("over_all", "stop"):
@@ -161,21 +161,21 @@ class Session:
     def _turn(
         self, to: Callable[["Session", Mapping[str, Any]], None], message: Mapping[str, Any]
     ) -> None:
-        """Undo, redo, keep and the like; as before where what stands side by side cannot."""
-        own = self.history
-        was = [*own.past], [*own.future], [*own.named], own.reference
+        """Undo, redo, keep and the like; restore the history if the present experiment has no prompt then."""
+        history = self.history
+        was = [*history.past], [*history.future], [*history.named], history.reference
         try:
             to(self, message)
-            self._check(own.now)
+            self._check(history.now)
         except IclMechError:
-            own.past, own.future, own.named, own.reference = was
+            history.past, history.future, history.named, history.reference = was
             raise
 
     def _pair(self) -> tuple[Experiment, Experiment]:
-        """What over all compares.
+        """The two experiments to compare over all queries.
 
         Raises:
-            RunError: one query has no interval.
+            RunError: there is one query only, which has no interval.
         """
         if len(self.asker.stage.queries) < 2:
             raise RunError(
@@ -184,25 +184,25 @@ class Session:
         return self.history.compared, self.history.now
 
     def _placed(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
-        """A page names a token by its position; a change by demonstration and offset, which stay."""
+        """The message with its token named by demonstration and offset, as in a change, not by position."""
         token = message.get("token")
         if "demo" in message or not isinstance(token, int) or isinstance(token, bool):
             return message
         *demos, query = extents(self.asker.prompts(self.history.now)[0])
-        for number, own in enumerate([*demos, query]):
-            if token in own:
+        for number, tokens in enumerate([*demos, query]):
+            if token in tokens:
                 demo = number if number < len(demos) else None
-                return {**message, "demo": demo, "token": own.index(token)}
+                return {**message, "demo": demo, "token": tokens.index(token)}
         raise RunError(
             f"Token {token} belongs to no demonstration and not to the query; choose one of theirs."
         )
 
-    def _check(self, found: Experiment) -> None:
-        """Refuse an experiment that has no prompt, before anything changes."""
-        prompt = self.asker.prompts(found)[0]
-        for own in found.changes:
-            if own.what == "token":
-                own.position(prompt)
+    def _check(self, experiment: Experiment) -> None:
+        """Reject an experiment that has no prompt, before anything changes."""
+        prompt = self.asker.prompts(experiment)[0]
+        for change in experiment.changes:
+            if change.what == "token":
+                change.position(prompt)
 
     def _head(self, message: Mapping[str, Any]) -> tuple[int, int]:
         act(self.history.now, {**message, "do": "head"}, self.asker.stage)
@@ -232,7 +232,7 @@ class Session:
         return code(now, asker.stage, prompts, model=model, task=task, look=self.look, every=every)
 
     def state(self, seq: object = 0) -> Message:
-        """What every page draws first."""
+        """The message every page draws first."""
         counts = {"gen": self.generation, "seq": seq, "note": self.note}
         return {
             "kind": "state",
@@ -244,20 +244,21 @@ class Session:
     # --- the worker ---
 
     def plan(self) -> list[Part]:
-        """What is measured for the present experiment, in order of worth."""
+        """The parts to measure for the present experiment, most important first."""
         history = self.history
         now, reference, task = history.now, history.compared, self.asker.stage.task
         true = now.relabelled(0, len(task.labels))
         kept = [
-            (f"kept{i}", "now", history.beside(own)) for i, (_, own) in enumerate(history.named)
+            (f"kept{i}", "now", history.beside(experiment))
+            for i, (_, experiment) in enumerate(history.named)
         ]
-        # Without content an open answer has no probability that could be divided by.
+        # An open answer has no content-free probability to divide by.
         calibrated = [] if task.is_open else [("cal", "cal", now), ("refcal", "cal", reference)]
-        found = [("now", "now", now), ("ref", "now", reference), ("pair", "pair", true)]
-        found += [*calibrated, *kept]
+        parts = [("now", "now", now), ("ref", "now", reference), ("pair", "pair", true)]
+        parts += [*calibrated, *kept]
         if self.attended is not None:
-            found.append(("attention", "attention {} {}".format(*self.attended), now))
-        return [*found, ("flow", "flow", now), ("refflow", "flow", reference)]
+            parts.append(("attention", "attention {} {}".format(*self.attended), now))
+        return [*parts, ("flow", "flow", now), ("refflow", "flow", reference)]
 
     def _work(self) -> None:
         while True:
@@ -276,14 +277,14 @@ class Session:
             except Exception as error:
                 if isinstance(error, RuntimeError) and "shutdown" in str(error):
                     return  # Python ends, and has closed its pools of threads
-                # Nothing else would say it: the page would wait forever.
+                # Nothing else would report it: the page would wait forever.
                 logging.getLogger(__name__).exception("a part could not be measured")
                 text = f"{type(error).__name__}: {error}"
                 self._say(seen, {"kind": "error", "gen": seen, "text": text})
             self._say(seen, {"kind": "busy", "part": None})
 
     def _say(self, generation: int, message: Message) -> bool:
-        """Tell it unless there is something newer."""
+        """Send a message unless there is a newer generation; True if sent."""
         with self._change:
             if generation != self.generation or not self._open:
                 return False
@@ -291,23 +292,23 @@ class Session:
             return True
 
     def _parts(self, seen: int, parts: list[Part]) -> bool:
-        """Measure and tell them; False as soon as there is something newer."""
+        """Measure and send the parts; False as soon as there is a newer generation."""
         for name, what, experiment in parts:
             if seen != self.generation or not self._open:
                 return False
             if not self.asker.has(what, experiment):
                 self._say(seen, {"kind": "busy", "part": name})
             try:
-                found = self.asker.ask(what, experiment)
+                figures = self.asker.ask(what, experiment)
             except IclMechError as error:  # others may be possible
                 self._say(seen, {"kind": "error", "gen": seen, "text": str(error)})
                 continue
-            if not self._say(seen, {"kind": "part", "gen": seen, "part": name, "data": found}):
+            if not self._say(seen, {"kind": "part", "gen": seen, "part": name, "data": figures}):
                 return False
         return True
 
     def _over_all(self, wanted: tuple[Experiment, Experiment]) -> None:
-        """Both over all queries; goes on while pages come and go, as long as it is wanted."""
+        """Measure both over all queries; continues while pages come and go, as long as it is wanted."""
         before, now = wanted
         sides = before.demos, before.changes, now.demos, now.changes
         key = (self.asker.epoch, *sides, now.choices)
@@ -328,9 +329,9 @@ class Session:
             if key not in self.sets:
                 tell(0.0, "")
                 self.sets[key] = over_all(self.asker, before, now, tell, stop)
-            found, here = self.sets[key], self._here(before, now)
-            warning = self.counted(found, before, now).counted
-            data = {**found.figures(), "sentence": found.sentence(here), "warning": warning}
+            result, here = self.sets[key], self._here(before, now)
+            warning = self.counted(result, before, now).counted
+            data = {**result.figures(), "sentence": result.sentence(here), "warning": warning}
             with self._change:
                 if self.wanted is wanted:
                     say({"kind": "set", "data": data})
@@ -346,29 +347,31 @@ class Session:
                 self.sets.popitem(last=False)
 
     def counted(self, found: OverAll, before: Experiment, now: Experiment) -> OverAll:
-        """A result with its number among the changes that were tried on these queries."""
+        """The result with its number among the changes tried on these queries."""
         with self._change:
             number, tried = self.history.count(before, now, self.asker.stage.queries)
             self.saved(self.history)
         return replace(found, number=number, tried=tried)
 
     def _greet(self) -> None:
-        """Tell a page that came while something long is measured what is known already."""
+        """Send the cached parts to a page that joined during a long measurement."""
         with self._change:
             if self.generation in (self._seen, self._greeted):
                 return
             self._greeted = seen = self.generation
             parts = self.plan()
-        for name, what, own in parts:
-            if self.asker.has(what, own):
-                found = self.asker.ask(what, own)
-                self._say(seen, {"kind": "part", "gen": seen, "part": name, "data": found})
+        for name, what, experiment in parts:
+            if self.asker.has(what, experiment):
+                figures = self.asker.ask(what, experiment)
+                self._say(seen, {"kind": "part", "gen": seen, "part": name, "data": figures})
 
     def _here(self, before: Experiment, now: Experiment) -> float:
-        """The difference in the present prompt."""
+        """The difference in the true answer's probability in the present prompt."""
         answer = now.query.answer
-        one, other = (self.asker.ask("now", own)["probs"][answer] for own in (before, now))
-        return float(other - one)
+        earlier, later = (
+            self.asker.ask("now", experiment)["probs"][answer] for experiment in (before, now)
+        )
+        return float(later - earlier)
 
 
 def _restore(session: Session, message: Mapping[str, Any]) -> None:

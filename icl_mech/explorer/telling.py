@@ -1,4 +1,4 @@
-"""What a page is told of the present state before anything is measured."""
+"""The description of the present state sent to a page before anything is measured."""
 
 from dataclasses import asdict
 from typing import Any
@@ -9,7 +9,7 @@ from icl_mech.explorer.history import History
 
 
 def chosen(*, of_answers: bool) -> list[dict[str, Any]]:
-    """What a drag over layers can do."""
+    """The changes a drag over layers can make."""
     return [
         {
             "what": what,
@@ -22,25 +22,28 @@ def chosen(*, of_answers: bool) -> list[dict[str, Any]]:
 
 
 def described(asker: Asker, history: History) -> dict[str, Any]:
-    """Prompt, changes, kept states, and what can be done."""
+    """Prompt, changes, kept states, and the possible actions."""
     stage, now, named = asker.stage, history.now, history.reference
     prompt = asker.prompts(now)[0]
     changes = [
         {
-            **asdict(own),
-            "token": own.position(prompt) if own.what == "token" else None,
-            "factor": own.factor if own.what == "reweight" else None,
-            "words": own.words(of_answers=stage.task.is_open),
+            **asdict(change),
+            "token": change.position(prompt) if change.what == "token" else None,
+            "factor": change.factor if change.what == "reweight" else None,
+            "words": change.words(of_answers=stage.task.is_open),
         }
-        for own in now.changes
+        for change in now.changes
     ]
-    kept = [{"name": name, "title": own.title(history.start)} for name, own in history.named]
+    kept = [
+        {"name": name, "title": experiment.title(history.start)}
+        for name, experiment in history.named
+    ]
     return {
         "model": stage.info.name.split("/")[-1],
         "task": stage.task.name,
         "labels": asker.names(now),
         "open": stage.task.is_open,
-        "demos": [asdict(own) for own in now.demos],
+        "demos": [asdict(demo) for demo in now.demos],
         "query": {**asdict(now.query), "of": len(stage.queries)},
         "tokens": asker.tokens(now),
         "layers": stage.info.n_layers,

@@ -1,4 +1,4 @@
-"""Colours of the explorer: those of all figures, as CSS variables for light and dark."""
+"""Colours of the explorer, the same as in all figures, as CSS variables for light and dark."""
 
 from importlib.resources import files
 
@@ -9,8 +9,8 @@ SIGNED = ("d0", "d1", "d2", "dm", "d3", "d4", "d5")
 
 
 def css() -> str:
-    """The style sheet, then the colours, which stand in for its own."""
-    own = files("icl_mech.explorer").joinpath("page.css").read_text(encoding="utf-8")
+    """The style sheet, then the colours, which override its defaults."""
+    sheet = files("icl_mech.explorer").joinpath("page.css").read_text(encoding="utf-8")
     looks = {
         "page": style.PAGE,
         "panel": style.PANEL,
@@ -20,16 +20,16 @@ def css() -> str:
         "rule": style.RULE,
     }
     looks |= {"link": style.LINK, "template": LOOKS["other"], "ref": LOOKS["reference"]}
-    looks |= {own: LOOKS[own] for own in ("text", "label", "query", "target", "true", "false")}
-    light = {name: own.light for name, own in looks.items()}
-    dark = {name: own.dark for name, own in looks.items()}
-    for found, scale, signed in (
+    looks |= {name: LOOKS[name] for name in ("text", "label", "query", "target", "true", "false")}
+    light = {name: look.light for name, look in looks.items()}
+    dark = {name: look.dark for name, look in looks.items()}
+    for colours, scale, signed in (
         (light, style.SCALE, style.SIGNED_SCALE),
         (dark, style.SCALE_DARK, style.SIGNED_SCALE_DARK),
     ):
-        found |= {f"s{step}": colour for step, colour in enumerate(scale)}
-        found |= dict(zip(SIGNED, signed, strict=True))
-    return "\n".join([own, _rule(".icl-explore", light), _rule(".icl-explore.dark", dark)])
+        colours |= {f"s{step}": colour for step, colour in enumerate(scale)}
+        colours |= dict(zip(SIGNED, signed, strict=True))
+    return "\n".join([sheet, _rule(".icl-explore", light), _rule(".icl-explore.dark", dark)])
 
 
 def _rule(selector: str, colours: dict[str, str]) -> str:

@@ -29,81 +29,81 @@ from icl_mech.studies.measuring import model_line, written
 from icl_mech.tasks import Example, Task, as_task, known_tasks, load_task
 
 HISTORY = "history.json"
-"""File of a folder to which an explorer is saved."""
+"""File name in the folder an explorer is saved to."""
 
 QUERIES = 24
-"""Of a task that is given by name."""
+"""Default number of queries of a task."""
 
 SHOTS = 4
-"""Demonstrations with open answers, of a task that is given by name."""
+"""Default number of demonstrations of a task with open answers."""
 
 
 class Explorer:
-    """What is explored, driven by a page or from Python; both see the same.
+    """An interactive experiment, driven by a page or from Python; both see the same state.
 
     Attributes:
         session: Actions, history and figures.
     """
 
     def __init__(self, session: Session) -> None:
-        """Of a session."""
+        """Wrap a session."""
         self.session = session
 
     def __repr__(self) -> str:
-        """Model, task, and what is on the screen."""
+        """Model, task, and the experiment on the screen."""
         stage, history = self.session.asker.stage, self.session.history
         return f"<Explorer of {stage.info.name} on {stage.task.name}: {history.now.title(history.start)}>"
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
-        """The widget; a still picture with what is missing where it cannot be drawn."""
+        """The widget; if it cannot be drawn, a still picture and what is missing."""
         return bundle(self.session)
 
     @property
     def experiment(self) -> Experiment:
-        """What is on the screen."""
+        """The experiment on the screen."""
         return self.session.history.now
 
     @property
     def prompts(self) -> PromptBatch:
-        """Its prompt."""
+        """The experiment's prompt."""
         return self.session.asker.prompts(self.experiment)
 
     @property
     def changes(self) -> list[Intervention]:
-        """Its changes as interventions, for any measurement."""
+        """The experiment's changes as interventions, for any measurement."""
         return self.session.asker.changes(self.experiment, self.prompts)
 
     def do(self, action: str, **more: Any) -> "Explorer":
-        """An action of the page, such as `do("flip", demo=0)`.
+        """Perform an action of the page, such as `do("flip", demo=0)`.
 
         Args:
             action: Its name, see `icl_mech.explorer.actions.ACTIONS`; also `undo`, `redo`, `reset`, `keep`.
-            **more: What it needs.
+            **more: Arguments of the action.
 
         Raises:
-            IclMechError: it cannot be.
+            IclMechError: the action is impossible.
         """
         self.session.do({"do": action, **more})
         return self
 
     def flip(self, demo: int, to: int | None = None) -> "Explorer":
-        """The next class for a demonstration's label (or the next of its answers), or number `to`."""
+        """Change a demonstration's label to the next class (or the next of its answers), or to number `to`."""
         return self.do("flip", demo=demo, to=to)
 
     def answer(self, demo: int, answer: str) -> "Explorer":
-        """A word of one's own as the open answer that a demonstration displays."""
+        """Set the open answer that a demonstration displays to any word."""
         return self.do("answer", demo=demo, answer=answer)
 
     def isolate(self, layers: Sequence[int]) -> "Explorer":
-        """Cut label words off from what stands before them, in consecutive layers."""
+        """Isolate label words from earlier tokens, in consecutive layers."""
         return self.do("range", what="isolate", **{"from": min(layers), "to": max(layers)})
 
     def zero_head(self, layer: int, head: int) -> "Explorer":
-        """Set a head to zero at the target, or no longer."""
+        """Set a head to zero at the target, or undo that."""
         return self.do("head", layer=layer, head=head)
 
     def undo(self) -> "Explorer":
-        """One step back."""
+        """Go one step back."""
         return self.do("undo")
 
     def figures(self, part: str = "now") -> dict[str, Any]:
@@ -112,10 +112,10 @@ class Explorer:
         return self.session.asker.ask(part, self.experiment)
 
     def over_all(self) -> OverAll:
-        """The present state beside the reference, over all queries; both are an `Analysis`."""
+        """The present state compared with the reference, over all queries; both are an `Analysis`."""
         before, now = self.session.history.compared, self.experiment
-        found = over_all(self.session.asker, before, now)
-        return self.session.counted(found, before, now)
+        result = over_all(self.session.asker, before, now)
+        return self.session.counted(result, before, now)
 
     def code(self, *, every: bool = False) -> str:
         """Lines of Python that give the numbers on the screen, or (`every`) those over all queries."""
@@ -157,31 +157,31 @@ def explore(
         task: The task of given prompts, if it is not a built-in one.
         n: Number of queries of a task (default 24).
         shots: Demonstrations per class of a task (default 1); of open answers in all (default 4).
-        seed: Of its texts.
+        seed: Seed that draws its texts.
         history: Folder of `Explorer.save`, to go on from there.
-        threads: Of torch; None: as many as were fastest in a few passes when it is opened.
+        threads: Number of torch threads; None: as many as are fastest in a few passes at the start.
 
     Raises:
-        PromptError: texts, or prompts with demonstrations of their own.
-        RunError: a folder that holds another history.
+        PromptError: the prompts are texts, or each has its own demonstrations.
+        RunError: the folder holds another history.
     """
     if isinstance(prompts, PromptBatch):
-        own, batch = _task_of(prompts, task), prompts
+        resolved, batch = _task_of(prompts, task), prompts
     else:
-        own = as_task(prompts)
-        batch = _drawn(own, model, shots, n or QUERIES, seed)
+        resolved = as_task(prompts)
+        batch = _drawn(resolved, model, shots, n or QUERIES, seed)
     adapted = adapt(model)
-    asker, start = _asked(adapted, own, batch)
+    asker, start = _asked(adapted, resolved, batch)
     past = History([start]) if history is None else _read(Path(expanduser(history)), asker.stage)
     known = [line.replace("load_model", "icl.load_model") for line in model_line(adapted)]
-    lines = (*known, f"model = ...  # {adapted.info.name}")[0], _task_line(own)
+    lines = (*known, f"model = ...  # {adapted.info.name}")[0], _task_line(resolved)
     if threads is None:
         threads = fastest(adapted, asker, start)
     return Explorer(Session(asker, past, lines=lines, threads=threads))
 
 
 def _asked(model: LanguageModel, task: Task, batch: PromptBatch) -> tuple[Asker, Experiment]:
-    """What answers about prompts of a task, and the first of them as an experiment."""
+    """The asker for prompts of a task, and the first prompt as an experiment."""
     start, queries = _first(task, batch, model.tokenizer)
     reader = TextTokenizer(model.tokenizer)
     stage = Stage(task, model.info, queries, partial(_first_token, reader))
@@ -198,7 +198,7 @@ def _asked(model: LanguageModel, task: Task, batch: PromptBatch) -> tuple[Asker,
             f"The label words of these prompts are scored whole ({max(batch.score, built.score)}), and the explorer "
             "compares their first tokens. Give labels that begin with different tokens, or measure with predict."
         )
-    if any(own.tokens != given.tokens for own, given in zip(built, batch, strict=True)):
+    if any(prompt.tokens != given.tokens for prompt, given in zip(built, batch, strict=True)):
         raise PromptError(
             f"These prompts are not what task {task.name!r} writes for their texts, so they cannot be changed "
             "by hand; give the task with its template (task=...)."
@@ -207,14 +207,14 @@ def _asked(model: LanguageModel, task: Task, batch: PromptBatch) -> tuple[Asker,
 
 
 def _first_token(reader: TextTokenizer, word: str) -> int | None:
-    """The first token of a word behind a sign and a blank; None if it has none."""
+    """The first token of a word after a colon and a space; None if it has none."""
     read = reader.encode(f"a: {word}", [(3, 3 + len(word))])
-    found = zip(read.ids, read.offsets, strict=True)
-    return next((token for token, (_, stop) in found if stop > 3), None)
+    tokens = zip(read.ids, read.offsets, strict=True)
+    return next((token for token, (_, stop) in tokens if stop > 3), None)
 
 
 def _drawn(task: Task, model: object, shots: int | None, n: int, seed: int) -> PromptBatch:
-    """Prompts with true demonstrations; of open answers those whose false ones fit beside them."""
+    """Prompts with true demonstrations; for open answers, those for which false ones can be built too."""
     if not task.is_open:
         return build_prompts(task, model, shots=1 if shots is None else shots, n=n, seed=seed)
     options: dict[str, Any] = {"shots": SHOTS if shots is None else shots, "n": n, "seed": seed}
@@ -226,47 +226,51 @@ def _drawn(task: Task, model: object, shots: int | None, n: int, seed: int) -> P
 def _open(
     start: Experiment, stage: Stage, model: LanguageModel
 ) -> tuple[Experiment, tuple[Query, ...]]:
-    """With a false answer for each demonstration.
+    """Add a false answer to each demonstration.
 
-    That of the other relation where every text has one and all words begin with tokens of their own; else the
-    answer of the next demonstration that has another one, or of a training example.
+    It is the answer of the other relation if every text has one and all words begin with different tokens; else the
+    answer of the next demonstration that has a different one, or of a training example.
     """
     task, queries = stage.task, stage.queries
-    known = {own.keys: own for own in (*task.train, *task.test)}
-    found = [known.get(own.example.keys, own.example) for own in start.demos]
-    asked = [known.get(own.example.keys, own.example) for own in queries]
-    if all(example.other is not None for example in (*found, *asked)):
+    known = {example.keys: example for example in (*task.train, *task.test)}
+    examples = [known.get(demo.example.keys, demo.example) for demo in start.demos]
+    asked = [known.get(query.example.keys, query.example) for query in queries]
+    if all(example.other is not None for example in (*examples, *asked)):
         asks = [
             replace(q, words=(q.words[0], str(e.other)))
             for q, e in zip(queries, asked, strict=True)
         ]
-        own = _with_false(start, found, [str(example.other) for example in found], asks[0])
+        experiment = _with_false(
+            start, examples, [str(example.other) for example in examples], asks[0]
+        )
         with suppress(PromptError):
-            History([own]).now.prompts(task, model, asks)
-            return own, tuple(asks)
-    right = [example.answers[0] for example in found]
+            History([experiment]).now.prompts(task, model, asks)
+            return experiment, tuple(asks)
+    right = [example.answers[0] for example in examples]
     scored = [*right, *(word for query in queries for word in (*query.words, *query.also))]
-    spare = [own.answers[0] for own in task.train if stage.fits(own.answers[:1], scored)]
+    spare = [
+        example.answers[0] for example in task.train if stage.fits(example.answers[:1], scored)
+    ]
     false = [
-        next((own for own in (*right[i + 1 :], *right[:i], *spare) if own != word), word)
+        next((answer for answer in (*right[i + 1 :], *right[:i], *spare) if answer != word), word)
         for i, word in enumerate(right)
     ]
-    return _with_false(start, found, false, queries[0]), queries
+    return _with_false(start, examples, false, queries[0]), queries
 
 
 def _with_false(
-    start: Experiment, found: Sequence[Example], false: Sequence[str], query: Query
+    start: Experiment, examples: Sequence[Example], false: Sequence[str], query: Query
 ) -> Experiment:
     """Demonstrations with their own answer, a false one, and what they display."""
     demos = []
-    for demo, example, other in zip(start.demos, found, false, strict=True):
-        words = tuple(dict.fromkeys((example.answers[0], other, *demo.words)))
+    for demo, example, wrong in zip(start.demos, examples, false, strict=True):
+        words = tuple(dict.fromkeys((example.answers[0], wrong, *demo.words)))
         demos.append(replace(demo, words=words, shown=words.index(demo.words[0])))
     return replace(start, demos=tuple(demos), query=query)
 
 
 def _task_of(prompts: PromptBatch, task: Task | str | None) -> Task:
-    """The task prompts were built of.
+    """The task the prompts were built from.
 
     Raises:
         PromptError: it is not known, or cannot be explored.
@@ -277,13 +281,13 @@ def _task_of(prompts: PromptBatch, task: Task | str | None) -> Task:
             "demonstrations. Take prompts of a task with label words or open answers."
         )
     check_demonstrations(prompts, "The explorer")
-    if any(own.label_positions != prompts[0].label_positions for own in prompts):
+    if any(prompt.label_positions != prompts[0].label_positions for prompt in prompts):
         raise PromptError(
             "These prompts have demonstrations of their own; the explorer asks many queries after the same "
             'ones. Build them with demonstrations="shared".'
         )
     name = prompts.source.get("task", {}).get("name")
-    if task is None and name not in {own.name for own in known_tasks()}:
+    if task is None and name not in {known.name for known in known_tasks()}:
         raise PromptError(f"The task {name!r} is not a built-in one; give it with task=.")
     return load_task(str(name)) if task is None else as_task(task)
 
@@ -292,12 +296,12 @@ def _first(
     task: Task, prompts: PromptBatch, tokenizer: object
 ) -> tuple[Experiment, tuple[Query, ...]]:
     """The first prompt as an experiment, and all queries."""
-    known = {own.keys: own for own in (*task.train, *task.test)}
+    known = {example.keys: example for example in (*task.train, *task.test)}
     asked = [prompt.examples(tokenizer) for prompt in prompts]
     demos = []
-    for found in asked[0][0]:
-        true = known.get(found.keys, found).label
-        demos.append(Demo(found.text, found.label, true, found.text2, found.answers))
+    for example in asked[0][0]:
+        true = known.get(example.keys, example).label
+        demos.append(Demo(example.text, example.label, true, example.text2, example.answers))
     queries = [
         Query(q.text, q.label, number, q.text2, q.answers[:1], q.answers[1:])
         for number, (_, q) in enumerate(asked)
@@ -306,7 +310,7 @@ def _first(
 
 
 def _task_line(task: Task) -> str:
-    named = task.name in {own.name for own in known_tasks()}
+    named = task.name in {known.name for known in known_tasks()}
     named = named and load_task(task.name).describe() == task.describe()
     return f"task = icl.load_task({written(task.name)})" if named else f"task = ...  # {task!r}"
 
@@ -334,34 +338,41 @@ def _read(folder: Path, stage: Stage) -> History:
     except (OSError, ValueError) as error:
         raise RunError(f"{file} cannot be read: {error}.") from None
     made_of = {"task": stage.task.name, "model": stage.info.name}
-    if not isinstance(saved, dict) or any(saved.get(own) != name for own, name in made_of.items()):
+    if not isinstance(saved, dict) or any(saved.get(key) != name for key, name in made_of.items()):
         raise RunError(f"{file} is no history of {stage.info.name!r} on {stage.task.name!r}.")
-    found = History.from_dict(saved)
-    for own in (*found.past, *found.future, *(own for _, own in found.named)):
-        _check(own, stage, file)
-    return found
+    history = History.from_dict(saved)
+    for experiment in (
+        *history.past,
+        *history.future,
+        *(experiment for _, experiment in history.named),
+    ):
+        _check(experiment, stage, file)
+    return history
 
 
-def _check(own: Experiment, stage: Stage, file: Path) -> None:
-    """Refuse what no action makes."""
+def _check(experiment: Experiment, stage: Stage, file: Path) -> None:
+    """Reject an experiment that no action makes."""
     names, info = stage.task.labels, stage.info
-    labels = [(own.query.answer, own.query.words)]
-    labels += [(c, demo.words) for demo in own.demos for c in (demo.shown, demo.true)]
+    labels = [(experiment.query.answer, experiment.query.words)]
+    labels += [(c, demo.words) for demo in experiment.demos for c in (demo.shown, demo.true)]
     fits = [
-        bool(own.demos),
-        len(own.query.words) <= 2,
-        not any(d.true for d in own.demos if d.words),
+        bool(experiment.demos),
+        len(experiment.query.words) <= 2,
+        not any(d.true for d in experiment.demos if d.words),
     ]
-    fits += [bool(str(text).strip()) for text in (own.query.text, *(d.text for d in own.demos))]
+    fits += [
+        bool(str(text).strip())
+        for text in (experiment.query.text, *(d.text for d in experiment.demos))
+    ]
     fits += [type(c) is int and c in range(len(words or names)) for c, words in labels]
     fits += [bool(words) == stage.task.is_open for _, words in labels]
-    fits += [bool(word.strip()) for _, words in labels for word in (*words, *own.query.also)]
-    for change in own.changes:
+    fits += [bool(word.strip()) for _, words in labels for word in (*words, *experiment.query.also)]
+    for change in experiment.changes:
         layers = [*change.layers, *(pair[0] for pair in change.heads)]
         fits += [change.what in KINDS, len(change.layers) == 2]
-        fits += [type(x) is int and x in range(info.n_layers) for x in layers]
+        fits += [type(layer) is int and layer in range(info.n_layers) for layer in layers]
         fits += [pair[1] in range(info.n_heads) for pair in change.heads]
-        fits += [change.demo in (None, *range(len(own.demos)))]
+        fits += [change.demo in (None, *range(len(experiment.demos)))]
         fits += [change.token in (None, *range(info.n_ctx)), change.factor > 0]
     if not all(fits):
         raise RunError(

@@ -30,7 +30,7 @@ def widget_class() -> Any:
     module = files("icl_mech.explorer").joinpath("page.js").read_text(encoding="utf-8")
 
     class ExplorerWidget(anywidget.AnyWidget):
-        """Messages of the page go to the session, its messages to the page."""
+        """Widget that passes messages between page and session."""
 
         _esm = module
         _css = css()
@@ -48,16 +48,16 @@ def widget_class() -> Any:
 
 
 def bundle(session: Session) -> dict[str, Any]:
-    """What a notebook shows: the widget, and for where there is none a still and what is missing."""
+    """The MIME bundle for a notebook: the widget, with a still and what is missing as fallback."""
     made = widget_class()
-    found: dict[str, Any] = {}
+    mime: dict[str, Any] = {}
     if made is not None:
         if session.widget is None:  # one for all cells that show it: each hears every part
             session.widget = made(session)
         shown = session.widget._repr_mimebundle_()
-        found = dict(shown[0] if isinstance(shown, tuple) else shown or {})
+        mime = dict(shown[0] if isinstance(shown, tuple) else shown or {})
     text = ELSEWHERE if made is not None else MISSING
-    return {**found, "text/plain": still_text(session), "text/html": still(session, text)}
+    return {**mime, "text/plain": still_text(session), "text/html": still(session, text)}
 
 
 def still_text(session: Session) -> str:
@@ -69,7 +69,9 @@ def still_text(session: Session) -> str:
     words = [(d.words or asker.stage.task.labels)[d.shown] for d in now.demos]
     lines += [f"{number + 1}. {d.text} → {words[number]}" for number, d in enumerate(now.demos)]
     probs = asker.ask("now", now)["probs"]
-    answers = ", ".join(f"{own} {p:.2f}" for own, p in zip(asker.names(now), probs, strict=True))
+    answers = ", ".join(
+        f"{label} {p:.2f}" for label, p in zip(asker.names(now), probs, strict=True)
+    )
     return "\n".join([*lines, f"{now.query.text} → {answers}"])
 
 
