@@ -76,8 +76,8 @@ def texts(
     intervals, how = _intervals(given, spans, anchors, unit)
     ends = _ends(len(given), target, continuation)
     prompts = []
-    for number, (text, own, end) in enumerate(zip(given, intervals, ends, strict=True)):
-        prompts.append(_prompt(reader, _Text(text, number, own, unit, how), bos, *end))
+    for number, (text, bounds, end) in enumerate(zip(given, intervals, ends, strict=True)):
+        prompts.append(_prompt(reader, _Text(text, number, bounds, unit, how), bos, *end))
     return finished(prompts, _source(prompts, how, continuation is not None), tokenizer, limit)
 
 
@@ -141,7 +141,7 @@ class _Text(NamedTuple):
 
 def _prompt(
     reader: TextTokenizer,
-    own: _Text,
+    passage: _Text,
     bos: bool | None,
     target: int | None,
     continuation: str | None,
@@ -154,28 +154,30 @@ def _prompt(
     """
     if continuation is not None and (fault := text_fault(continuation)):
         raise PromptError(
-            f"The continuation of text {own.number} {fault}; give the text that is to be predicted, or leave "
+            f"The continuation of text {passage.number} {fault}; give the text that is to be predicted, or leave "
             "continuation= out."
         )
-    whole = own.text + (continuation or "")
-    cuts = [] if own.unit == "tokens" else own.cut(len(own.text))
-    parts = _parts(cuts, len(own.text), len(whole))
+    whole = passage.text + (continuation or "")
+    cuts = [] if passage.unit == "tokens" else passage.cut(len(passage.text))
+    parts = _parts(cuts, len(passage.text), len(whole))
     laid = lay_out(reader, whole, parts, reader.encode(whole, [(0, len(whole))]), bos)
     put = laid.spans[0].stop if laid.spans[0].role == "bos" else 0
     stop = max(span.stop for span in laid.spans if span.role != CONTINUATION)
-    if own.unit == "tokens":
-        check_spans(stop - put, own.intervals, "token", f" of text {own.number}", own.what)
-        spans = [(start + put, end + put) for start, end in own.cut(stop - put)]
+    if passage.unit == "tokens":
+        check_spans(
+            stop - put, passage.intervals, "token", f" of text {passage.number}", passage.what
+        )
+        spans = [(start + put, end + put) for start, end in passage.cut(stop - put)]
     else:
-        spans = [_tokens_of(laid.spans, number, own, cut) for number, cut in enumerate(cuts)]
-    if own.how != f"given in {own.unit}" and spans and spans[0][0] == 0 and spans[0][1] > 1:
+        spans = [_tokens_of(laid.spans, number, passage, cut) for number, cut in enumerate(cuts)]
+    if passage.how != f"given in {passage.unit}" and spans and spans[0][0] == 0 and spans[0][1] > 1:
         spans[0] = (1, spans[0][1])
     end = stop - 1 if target is None else target
-    _check_ends(spans, own, end)
+    _check_ends(spans, passage, end)
     try:
         tokens = lay_spans(len(laid.ids), spans, end, bos=put)
     except PromptError as error:
-        raise PromptError(f"Text {own.number}: {error}") from None
+        raise PromptError(f"Text {passage.number}: {error}") from None
     return Prompt(laid.ids, tokens, (), (), pieces=laid.pieces, text=whole, parts=laid.parts)
 
 
@@ -191,40 +193,40 @@ def _parts(cuts: Sequence[Interval], length: int, whole: int) -> tuple[Span, ...
     return (*parts, *[Span(CONTINUATION, None, length, whole)] * (whole > length))
 
 
-def _tokens_of(spans: Sequence[Span], number: int, own: _Text, cut: Interval) -> Interval:
+def _tokens_of(spans: Sequence[Span], number: int, passage: _Text, cut: Interval) -> Interval:
     """The tokens of a span.
 
     Raises:
         PromptError: it has none.
     """
-    found = [span for span in spans if span.role == "span" and span.demo == number]
-    if not found:
+    matches = [span for span in spans if span.role == "span" and span.demo == number]
+    if not matches:
         start, stop = cut
         raise PromptError(
-            f"Span {number} of text {own.number} ({own.text[start:stop].strip()[:40]!r}) has no token: the "
+            f"Span {number} of text {passage.number} ({passage.text[start:stop].strip()[:40]!r}) has no token: the "
             "tokenizer drops all its characters, or reads them as one with those before. Join it to another span."
         )
-    return found[0].start, found[-1].stop
+    return matches[0].start, matches[-1].stop
 
 
-def _check_ends(spans: Sequence[Interval], own: _Text, target: int) -> None:
+def _check_ends(spans: Sequence[Interval], passage: _Text, target: int) -> None:
     """Refuse anchors behind the target, and texts with less than two spans.
 
     Raises:
         PromptError: says which.
     """
-    anchors = len(own.intervals) if own.what == "anchor" else 0
+    anchors = len(passage.intervals) if passage.what == "anchor" else 0
     for number, (_, stop) in enumerate(spans[:anchors]):
         if not 0 < stop - 1 < target:
             raise PromptError(
-                f"Anchor {number} of text {own.number} ends at token {stop - 1}, and the answer is read at "
+                f"Anchor {number} of text {passage.number} ends at token {stop - 1}, and the answer is read at "
                 f"token {target}; anchors stand after the first token and before the target. Name another "
                 "one, or give a later target=."
             )
     if len(spans) < 2:
         raise PromptError(
-            f"Text {own.number} has {len(spans)} span{'s' * (len(spans) != 1)} "
-            f"({own.text.strip()[:40]!r}); it takes two, of which one can matter for the other. "
+            f"Text {passage.number} has {len(spans)} span{'s' * (len(spans) != 1)} "
+            f"({passage.text.strip()[:40]!r}); it takes two, of which one can matter for the other. "
             "Choose smaller spans, or leave the text out."
         )
 
@@ -255,13 +257,15 @@ def _intervals(
             f"{len(given)} texts but {len(spans)} lists of {what}s; give one per text."
         )
     by_words = what == "anchor" and unit == "characters"
-    found: list[list[Interval]] = []
-    for number, (text, own) in enumerate(zip(given, spans, strict=True)):
-        several = isinstance(own, Sequence) and not isinstance(own, str)
-        listed = own if several else [own]
+    intervals: list[list[Interval]] = []
+    for number, (text, marks) in enumerate(zip(given, spans, strict=True)):
+        several = isinstance(marks, Sequence) and not isinstance(marks, str)
+        listed = marks if several else [marks]
         pairs = [tuple(pair) if isinstance(pair, list) else pair for pair in listed]
         if by_words:
-            pairs = [_place(text, own, number) if isinstance(own, str) else own for own in pairs]
+            pairs = [
+                _place(text, mark, number) if isinstance(mark, str) else mark for mark in pairs
+            ]
         for pair in pairs:
             if not (isinstance(pair, tuple) and len(pair) == 2 and all(map(is_index, pair))):
                 raise PromptError(
@@ -271,13 +275,13 @@ def _intervals(
         plain = [(int(start), int(stop)) for start, stop in pairs]
         if unit == "characters":
             check_spans(len(text), plain, "character", f" of text {number}", what)
-        found.append(plain)
-    return found, f"given in {unit}" if anchors is None else BEHIND
+        intervals.append(plain)
+    return intervals, f"given in {unit}" if anchors is None else BEHIND
 
 
 def _place(text: str, words: str, number: int) -> Interval:
     """Where words stand in a text, in characters."""
-    places = [own.start() for own in re.finditer(f"(?={re.escape(words)})", text)]
+    places = [match.start() for match in re.finditer(f"(?={re.escape(words)})", text)]
     if len(places) != 1:
         where = f" (at the characters {', '.join(map(str, places[:5]))})" * bool(places)
         raise PromptError(

@@ -95,8 +95,8 @@ class PromptBatch(Sequence[Prompt]):
                 classes, or another number of choices.
         """
         given: Any = self.prompts
-        own = given if isinstance(given, Iterable) else (given,)
-        object.__setattr__(self, "prompts", tuple(own))
+        prompts = given if isinstance(given, Iterable) else (given,)
+        object.__setattr__(self, "prompts", tuple(prompts))
         if not self.prompts:
             raise PromptError("A PromptBatch needs at least one prompt; none were given.")
         for number, prompt in enumerate(self.prompts):

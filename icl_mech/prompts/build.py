@@ -178,7 +178,9 @@ def build_prompts(
         sizes = [len(reader.encode(f"a {label}").ids) for label in task.labels]
         longest = sizes.index(max(sizes))
         way.fit(
-            asked, limit, lambda own, q: longest_run(prompt(own, [longest] * len(own), q, None))
+            asked,
+            limit,
+            lambda demos, q: longest_run(prompt(demos, [longest] * len(demos), q, None)),
         )
     prompts: list[Prompt] = []
     for number, query in enumerate(asked):
@@ -250,11 +252,11 @@ def listed(texts: object, one: str) -> list[str]:
         raise PromptError(f"texts is one string; give a list of texts, for one {one} [text].")
     if not isinstance(texts, Iterable):
         raise PromptError(f"texts is a {type(texts).__name__}; give a list of texts.")
-    found = list(texts)
-    for number, text in enumerate(found):
+    strings = list(texts)
+    for number, text in enumerate(strings):
         if fault := text_fault(text):
             raise PromptError(f"Text {number} {fault}.")
-    return found
+    return strings
 
 
 def finished(
@@ -305,8 +307,8 @@ def build_prompt_pairs(
     if "labels" in options:
         raise PromptError("build_prompt_pairs sets labels itself; choose false_labels=.")
     conformed("false_labels", false_labels, LabelSetting, PromptError)
-    own, given = inspect.signature(build_prompts), (task, model_or_tokenizer)
-    bound_to(own, "build_prompts", given, options, PromptError)
+    signature, given = inspect.signature(build_prompts), (task, model_or_tokenizer)
+    bound_to(signature, "build_prompts", given, options, PromptError)
     task = as_task(task)
     if task.is_open:
         sides = [OpenSide("correct"), OpenSide(false_labels, false_share)]
@@ -347,7 +349,7 @@ def _open_batches(
     _check_total(task, shots, total, demonstrations)
     given = chosen_demonstrations(task, demonstrations, shots, total)
     asked = None if queries is None else chosen_queries(task, queries, n, given or [])
-    count = next((own for own in (shots, total) if isinstance(own, int)), 1)
+    count = next((number for number in (shots, total) if isinstance(number, int)), 1)
     shared = total is None and demonstrations != "per_prompt"
     draw = OpenDraw(count, n or PROMPTS, seed, shared, split, given, asked, choices)
     tokenizer, limit = tokenizer_and_limit(model_or_tokenizer)

@@ -120,11 +120,11 @@ class InAll:
             PromptError: a class has too few examples.
         """
         assert self.total != "max"
-        found, ended = self.sequence(number, query, self.total)
+        demonstrations, ended = self.sequence(number, query, self.total)
         if ended is None:
-            return found
+            return demonstrations
         raise PromptError(
-            f"Task {self.task.name!r} has {sum(e.label == ended for e in found)} training examples of "
+            f"Task {self.task.name!r} has {sum(e.label == ended for e in demonstrations)} training examples of "
             f"{self.task.labels[ended]!r} that prompt {number} can show, and the classes drawn for "
             f"total={self.total} ask for more. Use a smaller total, or 'max'."
         )
@@ -137,17 +137,18 @@ class InAll:
         others = _apart(query, self.queries, self.split)
         left = []
         for group in self.groups:
-            own = without(group, others)
-            left.append(map(own.__getitem__, generator.permutation(len(own))))  # few are taken
-        found: list[Example] = []
+            examples = without(group, others)
+            # A lazy map: only a few of the permuted examples are taken.
+            left.append(map(examples.__getitem__, generator.permutation(len(examples))))
+        demonstrations: list[Example] = []
         shown: set[tuple[str, ...]] = set()
         for label in generator.integers(len(left), size=most).tolist():
             example = next((e for e in left[label] if e.keys not in shown), None)
             if example is None:
-                return found, label
+                return demonstrations, label
             shown.add(example.keys)
-            found.append(example)
-        return found, None
+            demonstrations.append(example)
+        return demonstrations, None
 
     def fit(
         self,
@@ -172,12 +173,14 @@ class InAll:
             )
         best, self.bound = limit // 2, "context"  # a text and a label are two tokens at least
         for number, query in enumerate(queries):
-            found, ended = self.sequence(number, query, best)
+            demonstrations, ended = self.sequence(number, query, best)
             if ended is not None:
-                best, self.bound = len(found), "texts"
+                best, self.bound = len(demonstrations), "texts"
 
-            def fits(count: int, own: Sequence[Example] = found, query: Example = query) -> bool:
-                return length(own[:count], query) <= limit
+            def fits(
+                count: int, shown: Sequence[Example] = demonstrations, query: Example = query
+            ) -> bool:
+                return length(shown[:count], query) <= limit
 
             if not fits(best):
                 best, self.bound = largest(fits, best - 1), "context"
@@ -294,18 +297,18 @@ def chosen_queries(
         PromptError: none, another number than `n`, examples that are none of the task's, or one
             that the chosen demonstrations answer.
     """
-    found = check_examples(task, queries, "queries")
-    if not found:
+    chosen = check_examples(task, queries, "queries")
+    if not chosen:
         raise PromptError("queries is empty; give one Example at least, or leave it out.")
-    if n not in (None, len(found)):
-        raise PromptError(f"n={n} and {len(found)} queries; leave n out where queries are given.")
-    for number, query in enumerate(found):
+    if n not in (None, len(chosen)):
+        raise PromptError(f"n={n} and {len(chosen)} queries; leave n out where queries are given.")
+    for number, query in enumerate(chosen):
         if len(without([query], shown)) < 1:
             raise PromptError(
                 f"Query {number} ({query.text[:40]!r}) is among the demonstrations, which would answer "
                 "it; take it out of one of them."
             )
-    return found
+    return chosen
 
 
 def draw_queries(
@@ -318,13 +321,13 @@ def draw_queries(
     """
     generator = stream(seed, QUERIES)
     groups = [without(group, others) for group in task.by_class(split)]
-    kind = "test" if split == "test" else "training"
+    split_name = "test" if split == "test" else "training"
     besides = " besides the demonstrations" if others else ""
     if not balanced:
         examples = without(getattr(task, split), others)
         if n > len(examples):
             raise PromptError(
-                f"Task {task.name!r} has {len(examples)} {kind} examples{besides}, "
+                f"Task {task.name!r} has {len(examples)} {split_name} examples{besides}, "
                 f"n={n} asked for more."
             )
         return [examples[i] for i in generator.permutation(len(examples))[:n]]
@@ -335,7 +338,7 @@ def draw_queries(
         if wanted > len(groups[label]):
             fits = min(len(group) for group in groups) * len(groups)
             raise PromptError(
-                f"Task {task.name!r} has {len(groups[label])} {kind} examples of "
+                f"Task {task.name!r} has {len(groups[label])} {split_name} examples of "
                 f"{task.labels[label]!r}{besides}, but n={n} balanced prompts need {wanted}. "
                 f"Use n <= {fits} or balanced=False."
             )

@@ -129,9 +129,9 @@ class TextTokenizer:
         """
 
         def read(word: str, far: int = 0) -> Encoded:
-            own = [(max(start - far, 0), stop - far) for start, stop in letters if stop > far]
-            own.append((len(text) - far, len(text) - far + len(word)))
-            return self.encode(text[far:] + word + after, own)
+            shifted = [(max(start - far, 0), stop - far) for start, stop in letters if stop > far]
+            shifted.append((len(text) - far, len(text) - far + len(word)))
+            return self.encode(text[far:] + word + after, shifted)
 
         first = read(words[0])
         end = next((t for t, (_, stop) in enumerate(first.offsets) if stop > len(text)), 0)
@@ -140,9 +140,9 @@ class TextTokenizer:
             far, near = first.offsets[start - BEFORE][0], first.offsets[start][0]
             tails = [read(word, far) for word in words]
             places = [tail.token_at(near - far) for tail in tails]
-            found = [t.behind(p, far) for t, p in zip(tails, places, strict=True) if p is not None]
-            if len(found) == len(tails) and found[0] == first.behind(start, 0):
-                return first, start, found
+            rests = [t.behind(p, far) for t, p in zip(tails, places, strict=True) if p is not None]
+            if len(rests) == len(tails) and rests[0] == first.behind(start, 0):
+                return first, start, rests
         return first, 0, [first, *map(read, words[1:])]
 
     def words(self, ids: Sequence[int]) -> tuple[str, ...]:
@@ -261,12 +261,12 @@ class TextTokenizer:
 
 def _untrimmed(offsets: Sequence[Interval]) -> tuple[Interval, ...]:
     """Offsets of which those without a character hold the white space that was trimmed from them."""
-    found: list[Interval] = []
+    widened: list[Interval] = []
     end = 0
     for start, stop in offsets:
-        found.append((min(start, end), stop) if start == stop else (start, stop))
+        widened.append((min(start, end), stop) if start == stop else (start, stop))
         end = max(end, stop)
-    return tuple(found)
+    return tuple(widened)
 
 
 def _inside(character: int, intervals: Sequence[Interval]) -> bool:

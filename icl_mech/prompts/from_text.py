@@ -73,14 +73,14 @@ def prompts_from_text(
                 f"Text {number} ends in {between!r}, which is put between it and the answer; leave it out, or "
                 "give between=''."
             )
-        found = list(pattern.finditer(text))
+        matches = list(pattern.finditer(text))
         answer = None if answers is None else _class(answers[number], labels, number)
         prompts.append(
             assemble(
                 reader,
-                [*_split(text, found), RolePiece("format", None, between)],
+                [*_split(text, matches), RolePiece("format", None, between)],
                 asked,
-                label_classes=[labels.index(match.group(1)) for match in found],
+                label_classes=[labels.index(match.group(1)) for match in matches],
                 answer=answer,
                 bos=bos,
             )
@@ -137,12 +137,12 @@ def pairs_from_text(
         PromptError: lists of other lengths, equal texts, a query whose tokens are not the same on both
             sides, another number of claims, or a false answer that is the true one.
     """
-    sides = [listed(own, "prompt") for own in (true, false)]
+    sides = [listed(texts, "prompt") for texts in (true, false)]
     asked = listed(queries, "prompt")
-    for name, own in zip(("true", "false"), sides, strict=True):
-        if len(own) != len(asked):
+    for name, texts in zip(("true", "false"), sides, strict=True):
+        if len(texts) != len(asked):
             raise PromptError(
-                f"{len(asked)} queries but {len(own)} {name} texts; give one for each."
+                f"{len(asked)} queries but {len(texts)} {name} texts; give one for each."
             )
     if claims is not None and (fault := text_fault(claims)):
         raise PromptError(f"claims= {fault}; give the text in front of label words, or None.")
@@ -153,7 +153,7 @@ def pairs_from_text(
     given = _answers(answers, len(asked))
     if given is None:
         raise PromptError("answers is None; a pair needs the true class of every query.")
-    right = [_class(own, labels, number) for number, own in enumerate(given)]
+    right = [_class(answer, labels, number) for number, answer in enumerate(given)]
     wrong = _answers(false_answers, len(asked))
     reader = TextTokenizer(tokenizer, special_tokens)
     between = _between(None, labels)
@@ -171,8 +171,8 @@ def pairs_from_text(
                     raise PromptError(
                         f"The {what} {number} ends in a space; what follows brings its own."
                     )
-            found = [] if pattern is None else list(pattern.finditer(text))
-            shown = [labels.index(match.group(1)) for match in found]
+            matches = [] if pattern is None else list(pattern.finditer(text))
+            shown = [labels.index(match.group(1)) for match in matches]
             taught = None
             if prompts is made[1]:
                 taught = shown[-1] if shown else None
@@ -186,7 +186,7 @@ def pairs_from_text(
                 assemble(
                     reader,
                     [
-                        *_before(text, found),
+                        *_before(text, matches),
                         RolePiece("query_text", None, query),
                         RolePiece("format", None, between),
                     ],
@@ -207,19 +207,19 @@ def pairs_from_text(
         "query_texts": digest,
         "bos": any(prompt.spans[0].role == "bos" for prompt in made[0]),
     }
-    kinds = ({"labels": "correct"}, {"labels": "false text"})
+    settings = ({"labels": "correct"}, {"labels": "false text"})
     pair = [
-        finished(prompts, {**source, **kind}, tokenizer, limit)
-        for prompts, kind in zip(made, kinds, strict=True)
+        finished(prompts, {**source, **setting}, tokenizer, limit)
+        for prompts, setting in zip(made, settings, strict=True)
     ]
     return pair[0], pair[1]
 
 
-def _demonstrations(text: str, found: Sequence[re.Match[str]]) -> tuple[list[RolePiece], str]:
+def _demonstrations(text: str, matches: Sequence[re.Match[str]]) -> tuple[list[RolePiece], str]:
     """Stretches that end with a label word, and what follows the last."""
     pieces: list[RolePiece] = []
     end = 0
-    for demo, match in enumerate(found):
+    for demo, match in enumerate(matches):
         if match.start(1) > end:
             pieces.append(RolePiece("demo_text", demo, text[end : match.start(1)]))
         pieces.append(RolePiece("label_word", demo, match.group(1)))
@@ -227,10 +227,10 @@ def _demonstrations(text: str, found: Sequence[re.Match[str]]) -> tuple[list[Rol
     return pieces, text[end:]
 
 
-def _before(text: str, found: Sequence[re.Match[str]]) -> list[RolePiece]:
+def _before(text: str, matches: Sequence[re.Match[str]]) -> list[RolePiece]:
     """What stands before the query; what follows the last claim joins it."""
-    pieces, rest = _demonstrations(text, found)
-    more = [RolePiece("demo_text", max(len(found) - 1, 0), rest)] if rest else []
+    pieces, rest = _demonstrations(text, matches)
+    more = [RolePiece("demo_text", max(len(matches) - 1, 0), rest)] if rest else []
     return [*pieces, *more]
 
 
@@ -241,16 +241,20 @@ def _check_alike(number: int, true: Prompt, false: Prompt) -> None:
         PromptError: says in what.
     """
     behind = [
-        [own.tokens[span.start : span.stop] for span in own.spans if span.role == "query_text"]
-        + [own.tokens[own.target :]]
-        for own in (true, false)
+        [
+            prompt.tokens[span.start : span.stop]
+            for span in prompt.spans
+            if span.role == "query_text"
+        ]
+        + [prompt.tokens[prompt.target :]]
+        for prompt in (true, false)
     ]
     if behind[0] != behind[1]:
         raise PromptError(
             f"The query {number} has other tokens after the true text than after the false one; let "
             "both texts end alike, with a line break for example."
         )
-    counts = [len(own.label_classes) for own in (true, false)]
+    counts = [len(prompt.label_classes) for prompt in (true, false)]
     if counts[0] != counts[1]:
         raise PromptError(
             f"The true text {number} makes {counts[0]} claims and the false one {counts[1]}; both need "
@@ -279,8 +283,8 @@ REST = 24
 
 def _after(pattern: re.Pattern[str], texts: Sequence[str]) -> str:
     """What follows the first label word of the texts; a line break if nothing does."""
-    found = ((text, match.end()) for text in texts for match in pattern.finditer(text))
-    return next((text[end : end + REST] for text, end in found if end < len(text)), "\n")
+    places = ((text, match.end()) for text in texts for match in pattern.finditer(text))
+    return next((text[end : end + REST] for text, end in places if end < len(text)), "\n")
 
 
 def _answers(answers: object, count: int) -> Sequence[int | str] | None:
@@ -294,8 +298,8 @@ def _answers(answers: object, count: int) -> Sequence[int | str] | None:
     return listed
 
 
-def _split(text: str, found: Sequence[re.Match[str]]) -> list[RolePiece]:
-    pieces, query = _demonstrations(text, found)
+def _split(text: str, matches: Sequence[re.Match[str]]) -> list[RolePiece]:
+    pieces, query = _demonstrations(text, matches)
     if not query:
         raise PromptError(
             "A text ends with a label word; it must end where the answer would follow."

@@ -28,15 +28,15 @@ def check_batch(given: object, what: str = "prompts") -> PromptBatch:
     if isinstance(given, PromptBatch):
         return given
     raise PromptError(
-        f"{what}={shown(given)} is no PromptBatch, but {_found(given)}. {_advice(given)}"
+        f"{what}={shown(given)} is no PromptBatch, but {_described(given)}. {_advice(given)}"
     )
 
 
-def _found(given: object) -> str:
-    kind = type(given).__name__
-    article = "an" if kind[0] in "aeiouAEIOU" else "a"
+def _described(given: object) -> str:
+    type_name = type(given).__name__
+    article = "an" if type_name[0] in "aeiouAEIOU" else "a"
     inside = f" of {len(given)}" if isinstance(given, list | tuple) else ""
-    return f"{article} {kind}{inside}"
+    return f"{article} {type_name}{inside}"
 
 
 def _advice(given: object) -> str:
@@ -45,14 +45,14 @@ def _advice(given: object) -> str:
     if isinstance(given, Prompt):
         return "Make a batch of a single prompt with PromptBatch((prompt,))."
     inside = given if isinstance(given, Sequence) else ()
-    if inside and all(isinstance(one, Prompt) for one in inside):
+    if inside and all(isinstance(prompt, Prompt) for prompt in inside):
         return "Make a batch of them with PromptBatch(prompts)."
-    if inside and all(isinstance(one, PromptBatch) for one in inside):
+    if inside and all(isinstance(batch, PromptBatch) for batch in inside):
         return (
             "Give one batch, or where true and false demonstrations are compared the pair "
             "(true, false) as build_prompt_pairs returns it."
         )
-    if inside and all(isinstance(one, str) for one in inside):
+    if inside and all(isinstance(text, str) for text in inside):
         return (
             "Prompts know which of their tokens are label words; make them from texts with "
             "prompts_from_text(texts, label_words, model), or from a task with build_prompts; texts "
@@ -75,20 +75,20 @@ def redrawable(function: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(function)
     def build(*args: P.args, **kwargs: P.kwargs) -> R:
-        found = function(*args, **kwargs)
+        result = function(*args, **kwargs)
         given = {**dict(zip(names, args, strict=False)), **kwargs, "model_or_tokenizer": None}
         if given.get("queries") is None:
-            batches: Any = found if isinstance(found, tuple) else (found,)
+            batches: Any = result if isinstance(result, tuple) else (result,)
             for place, batch in enumerate(batches):
                 DRAWN[batch] = partial(_drawn, function, given, place)
-        return found
+        return result
 
     return build
 
 
 def _drawn(function: Callable[..., Any], given: dict[str, Any], place: int, **more: Any) -> Any:
-    found = function(**{**given, **more})
-    return found[place] if isinstance(found, tuple) else found
+    result = function(**{**given, **more})
+    return result[place] if isinstance(result, tuple) else result
 
 
 def drawn_again(prompts: AllPrompts, model: object, n: int) -> AllPrompts:
@@ -105,8 +105,8 @@ def drawn_again(prompts: AllPrompts, model: object, n: int) -> AllPrompts:
         )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it was said of the first ones
-        found: Any = tuple(DRAWN[own](model_or_tokenizer=model, n=n) for own in batches)
-    again: AllPrompts = found if isinstance(prompts, tuple) else found[0]
+        redrawn: Any = tuple(DRAWN[batch](model_or_tokenizer=model, n=n) for batch in batches)
+    again: AllPrompts = redrawn if isinstance(prompts, tuple) else redrawn[0]
     return again
 
 

@@ -175,8 +175,8 @@ def _compared(tokenizer: TextTokenizer, text: str, parts: Sequence[Span], asked:
     endings = [word + asked.after for word in words]
     shown = min(_alike(text, endings), read.offsets[-1][1])
     texts = []
-    for ending, tail, own in zip(endings, tails, ids, strict=True):
-        stop = max((end for _, end in tail.offsets[: same + len(own)]), default=0)
+    for ending, tail, word_ids in zip(endings, tails, ids, strict=True):
+        stop = max((end for _, end in tail.offsets[: same + len(word_ids)]), default=0)
         texts.append((text + ending)[shown:stop])
     return _Common((text + endings[0])[:shown], read, ids, texts)
 
@@ -266,7 +266,7 @@ def roles_of(text: str, parts: Sequence[Span], offsets: Sequence[Interval]) -> l
     def part_at(character: int) -> int:
         return bisect_right(starts, character) - 1
 
-    found: list[int] = []
+    assigned: list[int] = []
     for start, stop in offsets:
         first, last = part_at(start), part_at(max(start, stop - 1))
         if first != last:
@@ -274,22 +274,22 @@ def roles_of(text: str, parts: Sequence[Span], offsets: Sequence[Interval]) -> l
             inside = text[start:stop]
             place = start + len(inside) - len(inside.lstrip()) if inside.strip() else start
             first = part_at(place) if label is None else label
-        found.append(max(first, found[-1]) if found else first)
-    for number in sorted({*range(len(parts))} - {*found}):
-        _rescue(text, parts, offsets, found, number)
-    return found
+        assigned.append(max(first, assigned[-1]) if assigned else first)
+    for number in sorted({*range(len(parts))} - {*assigned}):
+        _rescue(text, parts, offsets, assigned, number)
+    return assigned
 
 
 def _rescue(
-    text: str, parts: Sequence[Span], offsets: Sequence[Interval], found: list[int], number: int
+    text: str, parts: Sequence[Span], offsets: Sequence[Interval], assigned: list[int], number: int
 ) -> None:
     """Give a text whose characters are all in tokens of the template the first of these."""
     part = parts[number]
     if part.role in TEMPLATE or part.role in ("span", "unknown"):
         return
     for token, (start, stop) in enumerate(offsets):
-        if start < part.stop and stop > part.start and parts[found[token]].role in TEMPLATE:
-            found[token] = number
+        if start < part.stop and stop > part.start and parts[assigned[token]].role in TEMPLATE:
+            assigned[token] = number
             return
     raise PromptError(
         f"The {part.role.replace('_', ' ')} {text[part.start : part.stop].strip(' ')!a} has no token: all its "
@@ -314,7 +314,7 @@ def _alike(text: str, endings: Sequence[str]) -> int:
     """Characters that a text has in common whatever it ends with."""
     same = zip(*endings, strict=False)
     return len(text) + next(
-        (n for n, own in enumerate(same) if len({*own}) > 1), min(map(len, endings))
+        (n for n, characters in enumerate(same) if len({*characters}) > 1), min(map(len, endings))
     )
 
 
@@ -329,27 +329,29 @@ def _candidates(
     words = [tail.ids[same:end] for tail, end in zip(tails, ends, strict=True)]
     names = [*asked.names, *asked.accepted]
     count = len(asked.words)
-    found = list(words)
+    ids = list(words)
     for number, (word, tail) in enumerate(zip(words, tails, strict=True)):
-        others = [n for n, own in enumerate(words) if n != number and own[: len(word)] == word]
+        others = [
+            n for n, longer in enumerate(words) if n != number and longer[: len(word)] == word
+        ]
         if number >= count or not [n for n in others if n < count]:
             if not word:
-                found[number] = tail.ids[same : same + 1]
+                ids[number] = tail.ids[same : same + 1]
             continue
-        found[number] = tail.ids[same : same + len(word) + 1]
+        ids[number] = tail.ids[same : same + len(word) + 1]
         again = [
             n
             for n in others
-            if n < count and tails[n].ids[same : same + len(word) + 1] == found[number]
+            if n < count and tails[n].ids[same : same + len(word) + 1] == ids[number]
         ]
-        if again or len(found[number]) == len(word):
-            other = again[0] if again else others[0]
+        if again or len(ids[number]) == len(word):
+            rival = again[0] if again else others[0]
             raise PromptError(
-                f"The label words {names[number]!r} and {names[other]!r} have the same tokens up to the end of "
+                f"The label words {names[number]!r} and {names[rival]!r} have the same tokens up to the end of "
                 f"the first one{' and after it' * bool(again)}, so that one cannot be told from the other. "
                 "Choose other words, or let the template write something after {label}."
             )
-    return found
+    return ids
 
 
 def _score(ids: Sequence[tuple[int, ...]], asked: Asked) -> WordScore:

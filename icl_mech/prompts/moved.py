@@ -47,7 +47,7 @@ def moved_anchors(prompts: PromptBatch, model_or_tokenizer: object) -> PromptBat
     moved = []
     for prompt in prompts:
         shown, query = prompt.examples()
-        demonstrations = [(own, labels[own.label]) for own in shown]
+        demonstrations = [(example, labels[example.label]) for example in shown]
         pieces = template_pieces(template, demonstrations, query)
         moved.append(
             assemble(
@@ -68,18 +68,18 @@ def moved_anchors(prompts: PromptBatch, model_or_tokenizer: object) -> PromptBat
 
 def _turned(pieces: Sequence[RolePiece], template: Template) -> list[RolePiece]:
     """Pieces of whole demonstrations with the label word, and what introduces it, in front."""
-    found: list[RolePiece] = []
+    turned: list[RolePiece] = []
     for demo, group in groupby(pieces, key=lambda piece: piece.demo):
-        own = list(group)
+        members = list(group)
         if demo is None:
-            found += own
+            turned += members
             continue
-        label = next(n for n, piece in enumerate(own) if piece.role == "label_word")
-        joint, opening = _divided(own[label - 1].text, own[1].role == "format", template)
-        first, before, between = own[0], own[1 : label - 1], own[label + 1 :]
-        found += [first, RolePiece("format", demo, opening), own[label]]
-        found += [RolePiece("format", demo, joint), *before, *between]
-    return found
+        label = next(n for n, piece in enumerate(members) if piece.role == "label_word")
+        joint, opening = _divided(members[label - 1].text, members[1].role == "format", template)
+        first, before, between = members[0], members[1 : label - 1], members[label + 1 :]
+        turned += [first, RolePiece("format", demo, opening), members[label]]
+        turned += [RolePiece("format", demo, joint), *before, *between]
+    return turned
 
 
 def _divided(between: str, opened: bool, template: Template) -> tuple[str, str]:

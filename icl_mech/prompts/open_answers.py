@@ -74,17 +74,17 @@ class OpenDraw(NamedTuple):
 
     def source(self, task: Task) -> dict[str, Any]:
         """As prompts of the task record it."""
-        found: dict[str, Any] = {
+        record: dict[str, Any] = {
             "shots": self.shots,
             "demonstrations": "shared" if self.shared else "per_prompt",
         }
         if self.given is not None:
-            found = given_source(self.given)
+            record = given_source(self.given)
         chosen = {} if self.choices is None else {"choices": [*self.choices]}
         asked: dict[str, Any] = {"split": self.split, "pool": len(getattr(task, self.split))}
         if self.asked is not None:
             asked = {"queries": "given", "query_texts": examples_digest(self.asked)}
-        return {**found, **chosen, "seed": self.seed, **asked}
+        return {**record, **chosen, "seed": self.seed, **asked}
 
 
 def open_prompts(
@@ -104,9 +104,9 @@ def open_prompts(
     """
     _check(task, draw, sides)
     shown_as = {side.labels for side in sides}
-    other, distinct = draw.choices is not None or "other" in shown_as, "permuted" in shown_as
-    words = _Words(tokenizer, written, task, other, distinct, score in (None, "first"))
-    demos, shown, foils = (np.random.default_rng([draw.seed, own]) for own in (2, 1, 3))
+    needs_other, distinct = draw.choices is not None or "other" in shown_as, "permuted" in shown_as
+    words = _Words(tokenizer, written, task, needs_other, distinct, score in (None, "first"))
+    demos, shown, foils = (np.random.default_rng([draw.seed, substream]) for substream in (2, 1, 3))
     chosen, asked = list(draw.given or ()), draw.asked or ()
     if draw.shared and draw.given is None:
         chosen = words.drawn(without(_shuffled(task.train, demos), asked), draw.shots, asked)
@@ -151,14 +151,14 @@ def _queries(
         return draw.asked
     order = _shuffled(getattr(task, draw.split), np.random.default_rng([draw.seed, 0]))
     left = without(order, chosen)
-    found = words.fitting(left, chosen, draw.choices or ())[: draw.n]
-    if len(found) < draw.n:
+    queries = words.fitting(left, chosen, draw.choices or ())[: draw.n]
+    if len(queries) < draw.n:
         raise PromptError(
-            f"Task {task.name!r} has {len(found)} {draw.split} examples whose answers begin with tokens of "
+            f"Task {task.name!r} has {len(queries)} {draw.split} examples whose answers begin with tokens of "
             f"their own beside the demonstrations' ({len(left)} in all), n={draw.n} asked for more. Take a "
             "smaller n, or fewer shots."
         )
-    return found
+    return queries
 
 
 def _check(task: Task, draw: OpenDraw, sides: Sequence[OpenSide]) -> None:
@@ -198,7 +198,7 @@ def check_setting(task: Task, side: OpenSide, draw: OpenDraw) -> None:
             "labels='permuted' gives every demonstration the answer of another one, and there is one "
             "only. Take shots >= 2, or labels='other'."
         )
-    twice = next((own for own in shown if shown.count(own) > 1), None)
+    twice = next((answer for answer in shown if shown.count(answer) > 1), None)
     if side.labels == "permuted" and twice is not None:
         raise PromptError(
             f"labels='permuted' leaves no demonstration its own answer, and {twice!r} is the answer of two. "
@@ -238,7 +238,7 @@ class _Words:
         self.tokenizer, self.written = tokenizer, written
         self.other, self.distinct, self.alone = other, distinct, alone
         self._known: dict[str, Word] = {}
-        words = [self.ids(own.answers[0]) for own in (*task.train, *task.test)]
+        words = [self.ids(example.answers[0]) for example in (*task.train, *task.test)]
         # A blank that is a token of its own before every word is none of theirs.
         self._blank = len({word[0] for word in words}) == 1 < len({*words})
 
@@ -253,16 +253,16 @@ class _Words:
         stop = len(before) + len(word)
         start = len(before.rstrip(" "))
         read = self.tokenizer.encode(before + word + self.written.after, [(len(before), stop)])
-        found = tuple(
+        ids = tuple(
             token
             for token, (first, last) in zip(read.ids, read.offsets, strict=True)
             if first < stop and last > start
         )
-        if not found:
+        if not ids:
             raise PromptError(
                 f"The answer {word!r} has no token: the tokenizer drops all its characters."
             )
-        return found
+        return ids
 
     def key(self, word: Word) -> Word:
         """What no two words of a prompt have in common."""
@@ -270,8 +270,8 @@ class _Words:
 
     def of(self, example: Example) -> list[Word]:
         """What it may display: its answer, and that of the other relation."""
-        own = [self.ids(example.answers[0])]
-        return [*own, self.ids(example.other)] if self.other and example.other else own
+        words = [self.ids(example.answers[0])]
+        return [*words, self.ids(example.other)] if self.other and example.other else words
 
     def taken(self, examples: Sequence[Example]) -> dict[Word, Word]:
         """Words by their keys."""
@@ -279,9 +279,9 @@ class _Words:
 
     def fits(self, example: Example, taken: dict[Word, Word]) -> bool:
         """True if its words differ in their first tokens from each other and from all others."""
-        own = self.of(example)
-        keys = {self.key(word) for word in own}
-        return len(keys) == len(own) and all(taken.get(self.key(w), w) == w for w in own)
+        words = self.of(example)
+        keys = {self.key(word) for word in words}
+        return len(keys) == len(words) and all(taken.get(self.key(w), w) == w for w in words)
 
     def also(self, query: Example) -> set[Word]:
         """Keys of the answers of a query that are accepted, too, but not displayed."""
@@ -336,43 +336,43 @@ class _Words:
         each = 2 if self.other else 1
         wanted = each * (1 + max(len(chosen), FEWEST - 1))
         if given is not None:
-            wanted = 1 + any(own.other is not None for own in queries) + len(pool)
-        found: dict[Word, str] = {}
-        self._name(found, [query])
+            wanted = 1 + any(asked.other is not None for asked in queries) + len(pool)
+        choices: dict[Word, str] = {}
+        self._name(choices, [query])
         for word, name in pool.items():
-            found.setdefault(word, name)
+            choices.setdefault(word, name)
         right = {self.key(self.ids(word)) for word in query.answers}
         for example in fillers:
-            if len(found) >= wanted:
+            if len(choices) >= wanted:
                 break
-            taken = {self.key(word): word for word in found}
+            taken = {self.key(word): word for word in choices}
             if self.fits(example, taken) and not right & {*map(self.key, self.of(example))}:
-                self._name(found, [example])
-        if len(found) < wanted:
+                self._name(choices, [example])
+        if len(choices) < wanted:
             raise PromptError(
-                f"A prompt has {len(found)} choices that begin with tokens of their own, {wanted} are "
+                f"A prompt has {len(choices)} choices that begin with tokens of their own, {wanted} are "
                 "needed. Give the task more examples."
             )
-        found = dict([*found.items()][:wanted])
-        self._refuse_alike(query, found)
-        return [*found], [*found.values()]
+        choices = dict([*choices.items()][:wanted])
+        self._refuse_alike(query, choices)
+        return [*choices], [*choices.values()]
 
-    def _name(self, found: dict[Word, str], examples: Sequence[Example]) -> None:
+    def _name(self, choices: dict[Word, str], examples: Sequence[Example]) -> None:
         """Add the words of examples, by name."""
         for example in examples:
             names = [example.answers[0], example.other or ""]
             for word, name in zip(self.of(example), names, strict=False):
-                found.setdefault(word, name)
+                choices.setdefault(word, name)
 
-    def _refuse_alike(self, query: Example, found: Mapping[Word, str]) -> None:
+    def _refuse_alike(self, query: Example, choices: Mapping[Word, str]) -> None:
         """Refuse choices that cannot be told from another, or from a further right answer."""
         also = {self.key(self.ids(word)): f"{word[:40]} (right, too)" for word in query.answers[1:]}
         also.pop(self.key(self.ids(query.answers[0])), None)
         first: dict[Word, str] = {}
-        for word, name in found.items():
-            if other := first.get(self.key(word)) or also.get(self.key(word)):
+        for word, name in choices.items():
+            if rival := first.get(self.key(word)) or also.get(self.key(word)):
                 raise PromptError(
-                    f"Before the query {query.text[:40]!r} the answers {other[:60]!r} and {name[:40]!r} "
+                    f"Before the query {query.text[:40]!r} the answers {rival[:60]!r} and {name[:40]!r} "
                     f"begin with the same token (id {word[0]}), so one prediction cannot tell them apart. "
                     "Score whole words, with score='sum' or score='mean', or choose another answer, demonstration "
                     "or query."
@@ -388,20 +388,20 @@ def _displayed(
     chosen: Sequence[Example], side: OpenSide, order: NDArray[np.float64], coin: NDArray[np.float64]
 ) -> list[str]:
     """The answer each demonstration displays."""
-    own = [example.answers[0] for example in chosen]
+    right = [example.answers[0] for example in chosen]
     count = len(chosen)
     if side.labels == "correct" or not count:
-        return own
+        return right
     ranks = np.argsort(order[:count], kind="stable")
     if side.labels == "other":
         false = [example.other or "" for example in chosen]
     elif side.labels == "shuffled":
-        false = [own[rank] for rank in ranks]
+        false = [right[rank] for rank in ranks]
     else:
         # One step along a random round: nobody keeps their own.
-        false = list(own)
+        false = list(right)
         for place, rank in enumerate(ranks):
-            false[rank] = own[ranks[(place + 1) % count]]
+            false[rank] = right[ranks[(place + 1) % count]]
     if side.share is None:
         return false
-    return [f if c >= 1 - side.share else o for o, f, c in zip(own, false, coin, strict=False)]
+    return [f if c >= 1 - side.share else o for o, f, c in zip(right, false, coin, strict=False)]

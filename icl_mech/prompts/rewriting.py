@@ -146,7 +146,7 @@ def _relabelled(prompt: Prompt, demo: int) -> _New:
     order = [*shown]
     for place in range(min(demo, len(shown))):
         others = (*shown[place + 1 :], *shown[:place])
-        order[place] = next(own for own in others if own != shown[place])
+        order[place] = next(pair for pair in others if pair != shown[place])
     return _displaying(prompt, order)
 
 
@@ -156,10 +156,10 @@ def _displayed(prompt: Prompt) -> tuple[list[Span], list[tuple[str, int]]]:
     Raises:
         PromptError: they are not known, or all alike.
     """
-    words = [own for own in _known(prompt) if own.role == "label_word"]
+    words = [span for span in _known(prompt) if span.role == "label_word"]
     if len(words) != len(prompt.label_classes):
         raise PromptError("not every demonstration displays one label word")
-    texts = [prompt.text[own.start : own.stop] for own in words]
+    texts = [prompt.text[span.start : span.stop] for span in words]
     shown = [*zip(texts, prompt.label_classes, strict=True)]
     if len({*shown}) < 2:
         raise PromptError("all its demonstrations display the same")
@@ -192,7 +192,7 @@ def _bare(prompt: Prompt) -> _New:
     query = [*dropwhile(_written_by_template, pieces[stop:])]
     if not query:
         raise PromptError("its query is not known")
-    return _New([*pieces[:start], *(own._replace(demo=None) for own in opening), *query], ())
+    return _New([*pieces[:start], *(piece._replace(demo=None) for piece in opening), *query], ())
 
 
 def _written_by_template(piece: RolePiece) -> bool:
@@ -271,13 +271,13 @@ def _read(
         PromptError: there are none.
     """
     shift = len(text) - len(prompt.text)
-    alike = [t for t, own in enumerate(offsets) if own == offsets[-1]]
+    alike = [t for t, interval in enumerate(offsets) if interval == offsets[-1]]
     target = tuple(end + shift for end in offsets[-1])
     # A candidate that begins another one holds a token of what follows it.
-    cut = [_without(own, after) for own in prompt.candidate_texts]
+    cut = [_without(candidate, after) for candidate in prompt.candidate_texts]
     for words in (prompt.candidate_texts, cut):
         first, start, tails = reader.endings(text, words, after, letters_of(parts))
-        same = [t for t, own in enumerate(first.offsets) if own == target]
+        same = [t for t, interval in enumerate(first.offsets) if interval == target]
         stop = same[len(alike) - 1] + 1 if len(same) >= len(alike) else 0
         if stop > start and all(
             tail.ids[: stop - start + len(word)] == (*first.ids[start:stop], *word)
@@ -294,9 +294,9 @@ def _after(prompt: Prompt) -> str:
         raise PromptError("it displays no label word")
     behind = prompt.parts[roles.index("label_word") + 1 :]
     runs = groupby(behind, key=lambda part: part.role == "format")
-    written, own = next(runs, (False, iter(())))
+    written, run = next(runs, (False, iter(())))
     if written:
-        return "".join(prompt.text[part.start : part.stop] for part in own)
+        return "".join(prompt.text[part.start : part.stop] for part in run)
     return prompt.text[behind[0].start :][:REST] if behind else "\n"
 
 

@@ -131,14 +131,14 @@ def check_spans(
         raise PromptError(f"No {what}s{text}; a text needs one at least, as (start, stop).")
     end = 0
     for number, (start, stop) in enumerate(spans):
-        own = f"{what.capitalize()} {number}{text} ({start} to {stop})"
+        description = f"{what.capitalize()} {number}{text} ({start} to {stop})"
         if stop <= start:
-            raise PromptError(f"{own} is empty; stop must lie after start.")
+            raise PromptError(f"{description} is empty; stop must lie after start.")
         if start < 0 or stop > count:
-            raise PromptError(f"{own} leaves the text, which has {count} {unit}s.")
+            raise PromptError(f"{description} leaves the text, which has {count} {unit}s.")
         if start < end:
             raise PromptError(
-                f"{own} overlaps or precedes the one before it, which ends at {end}; {what}s are ascending "
+                f"{description} overlaps or precedes the one before it, which ends at {end}; {what}s are ascending "
                 "and apart."
             )
         end = stop

@@ -192,12 +192,12 @@ class Prompt:
         put = first.stop if first.role == "bos" != self.parts[0].role else 0
         ends = [0, *accumulate(map(len, self.pieces[put:]))]
         edges = [part.stop for part in self.parts[:-1]]
-        found = []
+        positions = []
         for position, (start, stop) in enumerate(pairwise(ends), start=put):
             cuts = [start, *(edge for edge in edges if start < edge < stop), stop]
             if sum(bool(self.text[a:b].strip(" ")) for a, b in pairwise(cuts)) > 1:
-                found.append(position)
-        return tuple(found)
+                positions.append(position)
+        return tuple(positions)
 
     @property
     def label_tokens(self) -> tuple[int, ...]:
@@ -221,12 +221,12 @@ class Prompt:
         The first token of each displayed label word or answer; of a text the last token of each span.
         """
         if self.given_anchors is not None:
-            found = self.given_anchors
+            positions = self.given_anchors
         elif self.label_spans:
-            found = self.label_positions
+            positions = self.label_positions
         else:
-            found = tuple(stop - 1 for _, stop in self.text_spans)
-        return tuple(position for position in found if position < self.target)
+            positions = tuple(stop - 1 for _, stop in self.text_spans)
+        return tuple(position for position in positions if position < self.target)
 
     @property
     def units(self) -> tuple[tuple[int, int], ...]:
@@ -239,7 +239,7 @@ class Prompt:
         numbers = [-1 if span.demo is None else span.demo for span in self.label_spans]
         spans = [start for start, _ in self.text_spans]
         ends = [1, *(span.stop for span in self.label_spans)]
-        found: list[tuple[int, int]] = []
+        units: list[tuple[int, int]] = []
         for number, anchor in enumerate(self.anchors):
             if not self.label_spans:
                 start = spans[number]
@@ -247,8 +247,8 @@ class Prompt:
                 start = known.get(numbers[number], ends[number])
             else:
                 start = ends[number]
-            found.append((min(max(start, 1), anchor), anchor))
-        return tuple(found)
+            units.append((min(max(start, 1), anchor), anchor))
+        return tuple(units)
 
     @property
     def text_spans(self) -> tuple[tuple[int, int], ...]:
@@ -256,15 +256,15 @@ class Prompt:
 
         The target belongs to the span it stands in.
         """
-        found: dict[int, tuple[int, int]] = {}
+        intervals: dict[int, tuple[int, int]] = {}
         if self.sections:
             return self.sections
         if any(span.role == "span" for span in self.spans) or not self.label_words:
             for span in self.spans:
                 if span.demo is not None:
-                    start, _ = found.get(span.demo, (span.start, span.stop))
-                    found[span.demo] = (start, span.stop)
-        return tuple(found.values())
+                    start, _ = intervals.get(span.demo, (span.start, span.stop))
+                    intervals[span.demo] = (start, span.stop)
+        return tuple(intervals.values())
 
     @property
     def has_text_roles(self) -> bool:
@@ -287,11 +287,11 @@ class Prompt:
             PromptError: answers that are no classes or not known, or texts that are not marked or not whole.
         """
         if self.kind == "vocabulary" or self.answer is None:
-            found = f"the answer of this prompt is {self.answer}, scored against {self.kind}"
-            raise PromptError(f"Examples have classes or open answers; {found}.")
+            problem = f"the answer of this prompt is {self.answer}, scored against {self.kind}"
+            raise PromptError(f"Examples have classes or open answers; {problem}.")
         decode: Decode = getattr(tokenizer, "decode", None)
         pairs = zip(self.label_spans, self.label_classes, strict=True)
-        shown = tuple(self._example("demo_text", own.demo, c, decode) for own, c in pairs)
+        shown = tuple(self._example("demo_text", span.demo, c, decode) for span, c in pairs)
         query = self._example("query_text", None, self.answer, decode)
         also = [word for word in self.accepted if word != self.label_words[self.answer]]
         if also and decode is None:
@@ -303,13 +303,13 @@ class Prompt:
 
     def _example(self, role: Role, demo: int | None, label: int, decode: "Decode") -> Example:
         if self.parts:
-            parts = [own for own in self.parts if (own.role, own.demo) == (role, demo)]
-            texts = [self.text[own.start : own.stop] for own in parts]
+            parts = [part for part in self.parts if (part.role, part.demo) == (role, demo)]
+            texts = [self.text[part.start : part.stop] for part in parts]
         else:
-            spans = [own for own in self.spans if (own.role, own.demo) == (role, demo)]
-            pieces = ["".join(self.pieces[own.start : own.stop]).strip() for own in spans]
-            ids = [self.tokens[own.start : own.stop] for own in spans]
-            texts = pieces if decode is None else [_read(decode, own) for own in ids]
+            spans = [span for span in self.spans if (span.role, span.demo) == (role, demo)]
+            pieces = ["".join(self.pieces[span.start : span.stop]).strip() for span in spans]
+            ids = [self.tokens[span.start : span.stop] for span in spans]
+            texts = pieces if decode is None else [_read(decode, token_ids) for token_ids in ids]
         if len(texts) not in (1, 2) or not all(texts) or (decode is None and "�" in str(texts)):
             raise PromptError(
                 f"The {role} of a prompt reads {texts}; expected one text or two. Build prompts with "
@@ -461,9 +461,9 @@ def check_first_tokens(words: Sequence[Sequence[int]], labels: Sequence[str] = (
     """
     seen: dict[int, int] = {}
     for label, word in enumerate(words):
-        other = seen.setdefault(word[0], label)
-        if other != label:
-            first, second = (repr(labels[c]) if labels else f"class {c}" for c in (other, label))
+        earlier = seen.setdefault(word[0], label)
+        if earlier != label:
+            first, second = (repr(labels[c]) if labels else f"class {c}" for c in (earlier, label))
             raise PromptError(
                 f"The label words {first} and {second} begin with the same token "
                 f"(id {word[0]}), so one prediction cannot tell them apart. Score whole words, with "

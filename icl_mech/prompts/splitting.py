@@ -36,7 +36,9 @@ a an and another at but by for he her his how however i if in it its my no now o
 that the their then there these they this those thus to we what when where who why you yet
 """
 
-_NEVER, _SOMETIMES, _STARTERS = (frozenset(own.split()) for own in (_FOLLOWED, _LAST, _BEGINNING))
+_NEVER, _SOMETIMES, _STARTERS = (
+    frozenset(words.split()) for words in (_FOLLOWED, _LAST, _BEGINNING)
+)
 
 _BREAK = re.compile(r"\n[^\S\n]*\n\s*")
 _LINE = re.compile(r"\n\s*")
@@ -77,11 +79,11 @@ def _sentences(text: str) -> list[Interval]:
 def _sentence_ends(text: str) -> Iterator[int]:
     """Positions after the signs that end a sentence, closing quotes and line breaks included."""
     begun = 0
-    for found in _END.finditer(text):
-        end = found.end()
+    for sign in _END.finditer(text):
+        end = sign.end()
         while end < len(text) and text[end] in _CLOSERS and not _opens(text, end):
             end += 1
-        if found["cjk"] is None and not _ends(text, begun, found, end):
+        if sign["cjk"] is None and not _ends(text, begun, sign, end):
             continue
         rest = re.compile(r"[^\S\n]*\n\s*").match(text, end)
         begun = rest.end() if rest else end
@@ -93,7 +95,7 @@ def _opens(text: str, place: int) -> bool:
     return text[place - 1].isspace()
 
 
-def _ends(text: str, begun: int, found: re.Match[str], end: int) -> bool:
+def _ends(text: str, begun: int, sign: re.Match[str], end: int) -> bool:
     """True if a full stop or the like, with what closes after it, ends the sentence."""
     after = text[end:]
     if not after.strip():
@@ -104,12 +106,12 @@ def _ends(text: str, begun: int, found: re.Match[str], end: int) -> bool:
     first = following.lstrip(_OPENERS)[:1] or following[0]
     if first.islower() or first in ",;:":
         return False
-    if found["stop"] != "." or end > found.end():
+    if sign["stop"] != "." or end > sign.end():
         return True
-    word = text[begun : found.start()].split()[-1:] or [""]
+    word = text[begun : sign.start()].split()[-1:] or [""]
     plain = word[0].lstrip(_OPENERS)
     known = plain.lower()
-    alone = len(text[begun : found.start()].split()) == 1
+    alone = len(text[begun : sign.start()].split()) == 1
     if alone and re.fullmatch(r"\(?(\d{1,3}|[A-Za-z])", plain):  # "1. First"
         return False
     if known in _NEVER and not (known in ("no", "v", "p", "c") and first.isalpha()):
@@ -131,22 +133,22 @@ def _paragraphs(text: str) -> list[Interval]:
 
 
 def _steps(text: str) -> list[Interval]:
-    marked = [found.start() for found in _STEP.finditer(text)]
+    marked = [match.start() for match in _STEP.finditer(text)]
     return _between(text, marked) if marked else _lines(text)
 
 
 def _turns(text: str) -> list[Interval]:
-    return _between(text, [found.start() for found in _TURN.finditer(text)])
+    return _between(text, [match.start() for match in _TURN.finditer(text)])
 
 
 def _items(text: str) -> list[Interval]:
-    starts = [found.start() for found in _ITEM.finditer(text)]
-    found = []
+    starts = [match.start() for match in _ITEM.finditer(text)]
+    spans = []
     for start, stop in pairwise([*starts, len(text)]):
         cut = _BREAK.search(text, start, stop)
         end = cut.end() if cut and (stop == len(text) or text[cut.end() : stop].strip()) else stop
-        found.append((start, end))
-    return found
+        spans.append((start, end))
+    return spans
 
 
 _SPLITTERS: dict[str, Callable[[str], list[Interval]]] = {
@@ -160,19 +162,19 @@ _SPLITTERS: dict[str, Callable[[str], list[Interval]]] = {
 
 
 def _after(pattern: re.Pattern[str], text: str) -> list[int]:
-    return [found.end() for found in pattern.finditer(text)]
+    return [match.end() for match in pattern.finditer(text)]
 
 
 def _between(text: str, cuts: Sequence[int]) -> list[Interval]:
     """The text in parts, those of blanks alone joined to the one before."""
-    found: list[Interval] = []
+    spans: list[Interval] = []
     start = 0
     for cut in [*cuts, len(text)]:
         if not text[start:cut].strip():
-            if found and cut > start:
-                found[-1] = (found[-1][0], cut)
+            if spans and cut > start:
+                spans[-1] = (spans[-1][0], cut)
                 start = cut
             continue
-        found.append((start, cut))
+        spans.append((start, cut))
         start = cut
-    return found
+    return spans

@@ -69,8 +69,8 @@ class TextSet:
     @property
     def digest(self) -> str:
         """Recognises texts, spans and anchors."""
-        own = () if self.anchors is None else (self.anchors,)
-        content = repr((self.texts, self.spans, *own))
+        anchors = () if self.anchors is None else (self.anchors,)
+        content = repr((self.texts, self.spans, *anchors))
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 
     def prompts(
@@ -90,11 +90,11 @@ class TextSet:
             order = np.random.default_rng([seed]).permutation(len(order))[:n].tolist()
         spans: Any = self.spans if isinstance(self.spans, str) else [self.spans[i] for i in order]
         anchors = None if self.anchors is None else [self.anchors[i] for i in order]
-        own = [self.texts[i] for i in order]
-        found = texts_of(own, model_or_tokenizer, spans=spans, anchors=anchors)
+        chosen = [self.texts[i] for i in order]
+        batch = texts_of(chosen, model_or_tokenizer, spans=spans, anchors=anchors)
         drawn = {} if n is None else {"seed": seed, "pool": len(self.texts)}
-        source = {**found.source, "task": {"name": self.name, "digest": self.digest}, **drawn}
-        return replace(found, source=source)
+        source = {**batch.source, "task": {"name": self.name, "digest": self.digest}, **drawn}
+        return replace(batch, source=source)
 
     @classmethod
     def load(cls, path: str | Path, *, name: str = "", spans: Unit = "sentences") -> "TextSet":
@@ -115,13 +115,13 @@ class TextSet:
             PromptError: none has.
         """
         every = dict.fromkeys(example.text for example in task.test)
-        found = [text for text in every if len(split_text(text, spans)) > 1]
-        if not found:
+        texts = [text for text in every if len(split_text(text, spans)) > 1]
+        if not texts:
             raise PromptError(
                 f"None of the {len(every)} test texts of task {task.name!r} has two {spans}, of which one "
                 "could matter for the other; give longer texts, or other spans."
             )
-        return cls(name or task.name, found, spans)
+        return cls(name or task.name, texts, spans)
 
 
 def read_texts(file: Path) -> tuple[list[str], list[Any] | None]:
@@ -146,9 +146,9 @@ def read_texts(file: Path) -> tuple[list[str], list[Any] | None]:
         raise PromptError(
             f"The file of texts {str(file)!r} holds {shown(listed)}; expected a list of texts."
         )
-    found: list[Any] = [own.get("text") if isinstance(own, dict) else own for own in listed]
-    anchors = [own.get("anchors") if isinstance(own, dict) else None for own in listed]
-    return found, anchors if any(own is not None for own in anchors) else None
+    texts: list[Any] = [entry.get("text") if isinstance(entry, dict) else entry for entry in listed]
+    anchors = [entry.get("anchors") if isinstance(entry, dict) else None for entry in listed]
+    return texts, anchors if any(marks is not None for marks in anchors) else None
 
 
 def _divided(content: str) -> list[str]:

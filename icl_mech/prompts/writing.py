@@ -167,12 +167,14 @@ class Chat:
             for kind, text in self.template.pieces(query, None)
         ]
         contents.append(_stripped(asked))
-        texts = ["".join(piece.text for piece in own) for own in contents]
+        texts = ["".join(piece.text for piece in content) for content in contents]
         chunks = self._chunks(len(demonstrations))
         rendered = self._render(self._turns(texts), generate=True)
         said_by = self._said(rendered, chunks, texts)
         made: list[RolePiece] = []
-        for number, (chunk, own, text) in enumerate(zip(chunks, contents, said_by, strict=False)):
+        for number, (chunk, content, text) in enumerate(
+            zip(chunks, contents, said_by, strict=False)
+        ):
             behind = next((p.demo for p in reversed(made) if p.demo is not None), None)
             closes = behind is not None and chunk.startswith(self._ends)
             if closes:
@@ -182,8 +184,8 @@ class Chat:
             if opening != rest:  # what the system says, and what stands around it
                 made.append(RolePiece("narrative", None, opening))
                 rest = self._begins
-            made.append(RolePiece("format", own[0].demo if own else None, rest))
-            made += own if text == texts[number] else _stripped(own, left=True)
+            made.append(RolePiece("format", content[0].demo if content else None, rest))
+            made += content if text == texts[number] else _stripped(content, left=True)
         return [*made, RolePiece("format", None, self._answer(chunks[-1]) + self.prefill)]
 
     def _turns(self, texts: Sequence[str]) -> list[Turn]:
@@ -194,7 +196,7 @@ class Chat:
 
     def _said(self, rendered: str, chunks: Sequence[str], texts: Sequence[str]) -> list[str]:
         """What stands between the chunks: each content, or that without white space around it."""
-        found: list[str] = []
+        contents: list[str] = []
         place = 0
         for chunk, text in zip(chunks, texts, strict=False):
             place += len(chunk)
@@ -205,9 +207,9 @@ class Chat:
                     "turn alike. Write the turns into a Template yourself, or give finished texts: "
                     "prompts_from_text(texts, ..., special_tokens='control')."
                 )
-            found.append(kept)
+            contents.append(kept)
             place += len(kept)
-        return found
+        return contents
 
     def _chunks(self, demonstrations: int) -> tuple[str, ...]:
         """What the template writes around the contents of that many demonstrations and a query."""
@@ -222,7 +224,7 @@ class Chat:
         return {}
 
     def _divided(self, rendered: str, marks: Sequence[str]) -> tuple[str, ...]:
-        found: list[str] = []
+        chunks: list[str] = []
         for mark in marks:
             before, there, rendered = rendered.partition(mark)
             if not there:
@@ -230,8 +232,8 @@ class Chat:
                     f"The chat template of {_name(self.tokenizer)} changes or leaves out what a turn says. "
                     "Leave system= out, or write the turns into a Template yourself."
                 )
-            found.append(before)
-        return (*found, rendered)
+            chunks.append(before)
+        return (*chunks, rendered)
 
     @cached_property
     def _probe(self) -> _Chunks:
@@ -313,9 +315,9 @@ def render(
 
     template = tokenizer.get_chat_template(options.pop("chat_template", None))
     if "strftime_now" in template:
-        patterns = {own for _, own in _DATES.findall(template)} if today else ()
+        patterns = {pattern for _, pattern in _DATES.findall(template)} if today else ()
         day = date.fromisoformat(today) if today else date.today()
-        options["dates_of_today"] = {own: day.strftime(own) for own in patterns}
+        options["dates_of_today"] = {pattern: day.strftime(pattern) for pattern in patterns}
         template = _FROZEN + template
     try:
         text = tokenizer.apply_chat_template(
@@ -349,13 +351,13 @@ def _marks(count: int) -> list[str]:
 
 def _stripped(pieces: Sequence[RolePiece], *, left: bool = False) -> list[RolePiece]:
     """Pieces without the white space at their end, or around them."""
-    found = list(pieces)
-    while found and not (text := found[-1].text.rstrip()):
-        found.pop()
-    if found:
-        found[-1] = found[-1]._replace(text=text)
-    while left and found and not (text := found[0].text.lstrip()):
-        found.pop(0)
-    if left and found:
-        found[0] = found[0]._replace(text=found[0].text.lstrip())
-    return found
+    kept = list(pieces)
+    while kept and not (text := kept[-1].text.rstrip()):
+        kept.pop()
+    if kept:
+        kept[-1] = kept[-1]._replace(text=text)
+    while left and kept and not (text := kept[0].text.lstrip()):
+        kept.pop(0)
+    if left and kept:
+        kept[0] = kept[0]._replace(text=kept[0].text.lstrip())
+    return kept

@@ -79,10 +79,10 @@ def read_file(path: Path) -> "list[Row] | pa.Table":
             f"{str(path)!r} holds a file that ends in {kind!r}; expected one of {', '.join(_READERS)}, "
             f"alone or packed ({', '.join(_PACKINGS)})."
         )
-    found = _READERS[kind](_File(path, kind, data))
-    if not len(found):
+    content = _READERS[kind](_File(path, kind, data))
+    if not len(content):
         raise TaskError(f"{str(path)!r} holds no rows.")
-    return found
+    return content
 
 
 def read_rows(path: Path) -> list[Row]:
@@ -91,8 +91,8 @@ def read_rows(path: Path) -> list[Row]:
     Raises:
         TaskError: as `read_file`.
     """
-    found = read_file(path)
-    return found if isinstance(found, list) else found.to_pylist()
+    content = read_file(path)
+    return content if isinstance(content, list) else content.to_pylist()
 
 
 def is_data(name: str) -> bool:
@@ -117,16 +117,16 @@ def files_by_split(folder: Path) -> dict[str, list[Path]]:
     Raises:
         TaskError: there are none.
     """
-    found: dict[str, list[Path]] = {}
+    files: dict[str, list[Path]] = {}
     for file in sorted(folder.iterdir()):
         if is_data(file.name) and file.is_file():
-            found.setdefault(plain_name(file), []).append(file)
-    if not found:
+            files.setdefault(plain_name(file), []).append(file)
+    if not files:
         raise TaskError(
             f"Folder {str(folder)!r} has no {KINDS} file; a task folder holds train.* and test.*, or is "
             "what save_to_disk() of a data set wrote."
         )
-    return found
+    return files
 
 
 def refuse_repeated(names: Iterable[str], where: str) -> None:
@@ -146,12 +146,12 @@ def refuse_repeated(names: Iterable[str], where: str) -> None:
 def _unzipped(path: Path, data: bytes) -> tuple[str, bytes]:
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         members = [
-            own
-            for own in archive.infolist()
-            if not own.is_dir() and not own.filename.startswith("__MACOSX/")
+            member
+            for member in archive.infolist()
+            if not member.is_dir() and not member.filename.startswith("__MACOSX/")
         ]
         if len(members) != 1:
-            shown = ", ".join(repr(own.filename) for own in members[:4])
+            shown = ", ".join(repr(member.filename) for member in members[:4])
             raise TaskError(
                 f"{str(path)!r} holds {len(members)} files ({shown}), expected one; unpack it and give "
                 "the file, or the folder that holds train.* and test.*."
@@ -194,7 +194,7 @@ _DAMAGED = (
 def _text_of(file: _File) -> str:
     name = repr(str(file.path))
     encoding = next(
-        (own for mark, own in _MARKS.items() if file.data.startswith(mark)), "utf-8-sig"
+        (codec for mark, codec in _MARKS.items() if file.data.startswith(mark)), "utf-8-sig"
     )
     remedy = (
         "Save it as UTF-8, or read it yourself and give the frame: "
@@ -218,17 +218,19 @@ def _read_table(file: _File) -> list[Row]:
     if named:
         return _divided(file, text[named.end() :], named[1])
     usual = "\t" if file.kind == ".tsv" else ","
-    heads = {own: next(_lines(text, own), []) for own in SEPARATORS}
-    dividing = [own for own, head in heads.items() if len(head) > 1] or [usual]
+    heads = {separator: next(_lines(text, separator), []) for separator in SEPARATORS}
+    dividing = [separator for separator, head in heads.items() if len(head) > 1] or [usual]
     if len(dividing) == 1:
         return _divided(file, text, dividing[0])
-    attempts = {own: _attempted(file, text, own) for own in dividing}
-    read = {own: rows for own, rows in attempts.items() if isinstance(rows, list)}
+    attempts = {separator: _attempted(file, text, separator) for separator in dividing}
+    read = {separator: rows for separator, rows in attempts.items() if isinstance(rows, list)}
     for error in (attempts.get(usual), *attempts.values()):
         if not read and isinstance(error, TaskError):
             raise error
     if len(read) > 1:
-        ways = "; ".join(f"{own!r}: {', '.join(map(repr, heads[own]))}" for own in read)
+        ways = "; ".join(
+            f"{separator!r}: {', '.join(map(repr, heads[separator]))}" for separator in read
+        )
         file.refuse(
             f"its lines divide alike at several separators, each with columns of its own ({ways}). Rename them, or say "
             f"which is meant: load_task(pandas.read_csv({str(file.path)!r}, sep={next(iter(read))!r}, "
@@ -360,10 +362,12 @@ def _rows_of_object(file: _File, value: Row) -> list[Row]:
     return [dict(zip(value, cells, strict=True)) for cells in zip(*columns, strict=True)]
 
 
-def _are(kind: type, values: object) -> bool:
+def _are(value_type: type, values: object) -> bool:
     """True for a list of values of one kind, one at least."""
     return (
-        isinstance(values, list) and bool(values) and all(isinstance(own, kind) for own in values)
+        isinstance(values, list)
+        and bool(values)
+        and all(isinstance(value, value_type) for value in values)
     )
 
 

@@ -146,16 +146,16 @@ def by_name(
     """
     folded = {word.casefold(): word for word in words}
     if label_map is None:
-        found = {name: folded.get(name.strip().casefold()) for name in names}
-        if not any(found.values()) and len(names) == len(words):
+        matches = {name: folded.get(name.strip().casefold()) for name in names}
+        if not any(matches.values()) and len(names) == len(words):
             return list(parts), None, "indices"
-        if len({*found.values()} - {None}) < len(names):
+        if len({*matches.values()} - {None}) < len(names):
             raise TaskError(
                 f"{parts[0].origin} has the classes {', '.join(names)}, the label words are "
                 f"{', '.join(words)}; say which belong together with label_map="
                 f"{{{names[0]!r}: {words[0]!r}, ...}}."
             )
-        label_map = {name: str(word) for name, word in found.items()}
+        label_map = {name: str(word) for name, word in matches.items()}
         if list(label_map.values()) != list(words):
             warnings.warn(
                 f"{parts[0].origin} counts its classes {', '.join(names)}; the label words are "

@@ -127,8 +127,8 @@ def load_task(
         narrative=narrative,
     )
 
-    def second(own: Template) -> str | None:
-        return text2_column or ("text2" if own.is_pair else None)
+    def second(chosen_template: Template) -> str | None:
+        return text2_column or ("text2" if chosen_template.is_pair else None)
 
     known = find_known(name_or_path)
     if known is not None:
@@ -167,14 +167,14 @@ def load_task(
                 parts, mapped, labels_as = by_name(parts, names, classes, label_column, mapped)
             examples = to_examples(parts, classes, columns, labels_as=labels_as, label_map=mapped)
     if len(examples) == 2:
-        found = apart(*examples, origin=origin, overlap=overlap)
+        divided = apart(*examples, origin=origin, overlap=overlap)
     else:
         (only,), count = examples, max(len(words), 1)
-        found = divide(
+        divided = divide(
             only, count, origin=origin, test_fraction=test_fraction, seed=seed, overlap=overlap
         )
-    origin += f"; {found.note}" if found.note else ""
-    return Task(name or called, chosen, words, found.train, found.test, origin)
+    origin += f"; {divided.note}" if divided.note else ""
+    return Task(name or called, chosen, words, divided.train, divided.test, origin)
 
 
 def as_task(task: object) -> Task:

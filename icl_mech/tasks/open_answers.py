@@ -42,7 +42,7 @@ def open_examples(parts: Sequence[Part], columns: Columns) -> list[tuple[Example
         TaskError: a column is missing, a text or an answer empty, or answers are written in several ways or in
             one that is not known; names the row.
     """
-    found: list[tuple[Example, ...]] = []
+    by_part: list[tuple[Example, ...]] = []
     shapes: dict[str, str] = {}
     for origin, rows in parts:
         examples: list[Example] = []
@@ -55,8 +55,8 @@ def open_examples(parts: Sequence[Part], columns: Columns) -> list[tuple[Example
             examples.append(_example(row, columns, where, shapes))
             if fault := answer_fault(examples[-1]):
                 raise TaskError(f"{where}: {fault}.")
-        found.append(tuple(examples))
-    return found
+        by_part.append(tuple(examples))
+    return by_part
 
 
 def _example(
@@ -133,7 +133,7 @@ def _written(cells: Sequence[object], where: str) -> tuple[str, ...]:
     """
     if not cells:
         raise TaskError(f"{where}: the list of answers is empty; drop the row or fill it in.")
-    found = tuple(str(as_written(cell)) for cell in cells)
+    texts = tuple(str(as_written(cell)) for cell in cells)
     for cell in cells:
         if as_written(cell) is None:
             raise TaskError(
@@ -141,7 +141,7 @@ def _written(cells: Sequence[object], where: str) -> tuple[str, ...]:
             )
         if not isinstance(cell, str | Real | Decimal):
             raise _unknown(cell, f"{where}, in its list")
-    return found
+    return texts
 
 
 def _unknown(cell: object, where: str) -> TaskError:

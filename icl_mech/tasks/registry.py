@@ -389,9 +389,9 @@ def task_format(
 
 
 def _laid_out(template: Template | str, separator: str | None, narrative: str | None) -> Template:
-    own = template if isinstance(template, Template) else Template(template)
+    base = template if isinstance(template, Template) else Template(template)
     return Template(
-        own.pattern,
-        own.separator if separator is None else separator,
-        own.narrative if narrative is None else narrative,
+        base.pattern,
+        base.separator if separator is None else separator,
+        base.narrative if narrative is None else narrative,
     )

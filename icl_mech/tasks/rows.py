@@ -162,7 +162,9 @@ def _refuse(
     mapped: bool,
 ) -> NoReturn:
     """Refuse the first value of a column that is no label."""
-    row, value = next(own for own in enumerate(values, start=1) if own[1] not in known)
+    row, value = next(
+        numbered for numbered in enumerate(values, start=1) if numbered[1] not in known
+    )
     where = f"{origin}, row {row}"
     if value is None:
         raise TaskError(f"{where}: the label is missing; drop the row or fill it in.")
@@ -193,16 +195,18 @@ def _line_to_write(values: Iterable[str | None], words: Sequence[str]) -> str:
     held = sorted(map(str, values))
     if all(map(_is_number, held)):
         held.sort(key=float)
-    written = [own if own in ("True", "False") or _is_number(own) else repr(own) for own in held]
+    written = [
+        value if value in ("True", "False") or _is_number(value) else repr(value) for value in held
+    ]
     if len(held) > MOST_SHOWN:
         return (
             f"give label_map={{{written[0]}: {words[0]!r}, ...}} with a label word for each of its "
             f"{len(held)} values."
         )
     if len(held) == len(words):
-        pairs = ", ".join(f"{own}: {word!r}" for own, word in zip(written, words, strict=True))
+        pairs = ", ".join(f"{value}: {word!r}" for value, word in zip(written, words, strict=True))
         return f"give label_map={{{pairs}}}, or the words in the order that is meant."
-    shown = ", ".join(f"{own}: ..." for own in written)
+    shown = ", ".join(f"{value}: ..." for value in written)
     return f"give label_map={{{shown}}} with one of {', '.join(map(repr, words))} for each."
 
 
@@ -262,7 +266,7 @@ def to_examples(
                 raise TaskError(
                     f"{origin}, row {number + 1}: the text in column {column!r} {fault}."
                 )
-    found = classes(
+    class_indices = classes(
         [LabelColumn(origin, [row[columns.label] for row in rows]) for origin, rows in parts],
         words,
         labels_as=labels_as,
@@ -273,7 +277,7 @@ def to_examples(
             Example(row[columns.text], label, row[columns.text2] if columns.text2 else None)
             for row, label in zip(part.rows, labels, strict=True)
         )
-        for part, labels in zip(parts, found, strict=True)
+        for part, labels in zip(parts, class_indices, strict=True)
     ]
 
 

@@ -45,7 +45,7 @@ def hub_splits(path: str, config: str | None, revision: str | None) -> Mapping[s
     Raises:
         TaskError: if the data set cannot be loaded.
     """
-    found: Mapping[str, Any] = _load(
+    splits: Mapping[str, Any] = _load(
         path,
         f"{path!r} is no file or folder here; as a data set of the Hugging Face hub it",
         "Check the name (owner/name), name one of its configurations with config=, go online, or "
@@ -53,7 +53,7 @@ def hub_splits(path: str, config: str | None, revision: str | None) -> Mapping[s
         **({"name": config} if config else {}),
         **({"revision": revision} if revision else {}),
     )
-    return found
+    return splits
 
 
 def _load(path: str, what: str, remedy: str, **options: object) -> Any:
@@ -138,7 +138,7 @@ def _from_folder(path: Path, train_split: str | None, test_split: str | None) ->
 
     name, called = path.resolve().name, f"Folder {str(path)!r}"
     unused = ("test_path", "config", "revision")
-    if any((path / own).is_file() for own in ("dataset_dict.json", "state.json")):
+    if any((path / marker).is_file() for marker in ("dataset_dict.json", "state.json")):
         try:
             saved = datasets.load_from_disk(str(path))
         except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
@@ -172,19 +172,19 @@ def _from_frames(
     origin = origin or f"{type(data).__name__} given in code"
     why, remedy = f"The data is a {type(data).__name__}", "Leave it out."
     if isinstance(data, Mapping):
-        columns = [str(key) for key, own in data.items() if isinstance(own, list | tuple)]
+        columns = [str(key) for key, value in data.items() if isinstance(value, list | tuple)]
         if columns:
             raise TaskError(
                 f"The data is a dictionary of columns ({', '.join(columns)}), expected a table or "
                 "a dictionary of splits; give pandas.DataFrame(data)."
             )
-        splits = {str(key): own for key, own in data.items()}
+        splits = {str(key): value for key, value in data.items()}
         train, test = split_names([*splits], train_split, test_split, called)
         parts = (train,) if train == test else (train, test)
         frames = [splits[split] for split in parts]
         origins = [
-            str(own) if isinstance(own, str | Path) else f"{called} {split!r}"
-            for split, own in zip(parts, frames, strict=True)
+            str(frame) if isinstance(frame, str | Path) else f"{called} {split!r}"
+            for split, frame in zip(parts, frames, strict=True)
         ]
         if len(parts) == 2:
             unused = (*unused, "test_fraction")
@@ -202,15 +202,17 @@ def _reading(
 
     @cache
     def opened() -> list[object]:
-        return [read_file(Path(own)) if isinstance(own, str | Path) else own for own in data]
+        return [
+            read_file(Path(given)) if isinstance(given, str | Path) else given for given in data
+        ]
 
     def names(column: str) -> tuple[str, ...] | None:
-        named = {class_names(own, column) for own in opened()}
+        named = {class_names(frame, column) for frame in opened()}
         if len(named) > 1:
             raise TaskError(f"The splits of {called} name their classes differently: {named}.")
         return named.pop()
 
     def read(columns: Columns) -> list[Part]:
-        return [part_of(own, columns, at) for own, at in zip(opened(), origins, strict=True)]
+        return [part_of(frame, columns, at) for frame, at in zip(opened(), origins, strict=True)]
 
     return read, names

@@ -86,7 +86,7 @@ def first_unfit(texts: Sequence[Any]) -> tuple[int, str] | None:
             "".join(texts).encode()
             return None
     faults = ((number, text_fault(text)) for number, text in enumerate(texts))
-    return next((found for found in faults if found[1]), None)
+    return next((numbered for numbered in faults if numbered[1]), None)
 
 
 @dataclass(frozen=True)
@@ -344,10 +344,10 @@ class Task:
 
 def grouped(examples: Iterable[Example], n_classes: int) -> list[list[Example]]:
     """The examples of each class, in their order."""
-    found: dict[int, list[Example]] = {label: [] for label in range(n_classes)}
+    groups: dict[int, list[Example]] = {label: [] for label in range(n_classes)}
     for example in examples:
-        found.setdefault(example.label, []).append(example)
-    return [found[label] for label in range(n_classes)]
+        groups.setdefault(example.label, []).append(example)
+    return [groups[label] for label in range(n_classes)]
 
 
 def answer_fault(example: Example) -> str:
@@ -358,7 +358,9 @@ def answer_fault(example: Example) -> str:
     for answer in (*answers, *([] if example.other is None else [example.other])):
         if fault := text_fault(answer):
             return f"its answer {answer!r} {fault}"
-    if example.other is not None and example.other.strip() in [own.strip() for own in answers]:
+    if example.other is not None and example.other.strip() in [
+        answer.strip() for answer in answers
+    ]:
         return (
             f"{example.other!r} is both a right answer and that of the other relation; who follows "
             "false demonstrations could not be told from who knows"
