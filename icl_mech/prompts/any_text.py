@@ -1,4 +1,4 @@
-"""`texts`: prompts made of any texts, with spans in the place of demonstrations and classes."""
+"""`texts`: prompts from arbitrary texts, with spans instead of demonstrations and classes."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -17,16 +17,16 @@ from icl_mech.prompts.splitting import Unit, split_text
 from icl_mech.tasks.types import is_index, text_fault
 
 Counted = Literal["characters", "tokens"]
-"""What given spans count."""
+"""Unit in which given spans are counted."""
 
 Part = Literal["span", "anchor"]
-"""What given intervals are."""
+"""Type of the given intervals."""
 
 BEHIND = "behind anchors"
-"""How texts with given anchors are cut."""
+"""Splitting rule of texts with given anchors."""
 
 CONTINUATION: Role = "format"
-"""Role of the characters that are predicted after a text."""
+"""Role of the characters predicted after a text."""
 
 
 @checked(PromptError, but=["texts", "spans", "anchors", "target", "continuation"])
@@ -42,32 +42,32 @@ def texts(
     bos: bool | None = None,
     special_tokens: SpecialTokens = "refuse",
 ) -> PromptBatch:
-    """Prompts made of any texts: numbered spans, no demonstrations and no classes.
+    """Prompts from arbitrary texts: numbered spans, no demonstrations and no classes.
 
-    Tokens in no span (BOS, what stands between given spans, a continuation) are kept apart. So is the
+    Tokens outside all spans (BOS, text between given spans, a continuation) are kept apart. So is the
     first token where there is no BOS, unless spans are given: it attracts attention whatever it is.
-    The target is a token of the span it stands in. Measurements that need classes refuse such prompts;
-    saliency is that of the loss `next` (the token after the target) or `rest` (all of them).
+    The target belongs to the span that contains it. Measurements that need classes reject such prompts;
+    saliency uses the loss `next` (the token after the target) or `rest` (all tokens after it).
 
     Args:
         texts: The texts.
         model_or_tokenizer: Model (its context length is respected) or tokenizer.
         spans: `sentences`, `lines`, `paragraphs`, reasoning `steps`, dialogue `turns` or `items` of a list, see
             `icl_mech.prompts.splitting`; or for each text half-open intervals, ascending and apart.
-        anchors: Instead, for each text a list of strings that occur in it once, or such intervals. The
-            last token of each is an anchor that ends a span; what follows them is the last span.
-        unit: What given intervals count: `characters` of the text, or its `tokens` (without BOS).
-        target: Position whose next token is predicted, as one number for all texts or one for
-            each, counted in tokens from the first (BOS is one); None: the last token of the text.
-        continuation: What is predicted from the text's last token on, for all texts or one for
-            each. It follows the text, so it begins with its own blank, and is in no span.
-        bos: Put a BOS token first; None: what the tokenizer does by itself.
-        special_tokens: What `<|im_end|>` and the like in the texts are: the tokens (`control`), as
-            in texts of a chat template; their letters (`text`); or an error (`refuse`).
+        anchors: Alternatively, for each text a list of strings that occur in it once, or such intervals. The
+            last token of each is an anchor that ends a span; the text after the last anchor is the last span.
+        unit: Unit of given intervals: `characters` of the text, or its `tokens` (without BOS).
+        target: Position whose next token is predicted, one number for all texts or one for
+            each, counted in tokens from the first (BOS included); None: the last token of the text.
+        continuation: Text to predict from the last token on, one for all texts or one for
+            each. It follows the text directly, so it starts with its own space, and is in no span.
+        bos: Prepend a BOS token; None: the tokenizer's default.
+        special_tokens: How `<|im_end|>` and the like in the texts are read: as the tokens (`control`), as
+            in texts of a chat template; as plain characters (`text`); or an error (`refuse`).
 
     Raises:
         PromptError: no texts, a text with fewer than two spans, spans or anchors that are empty, overlap or leave it,
-            anchors that are not found once and before the target, a target before the first span's end, an
+            anchors that do not occur exactly once and before the target, a target before the first span's end, an
             empty continuation, or a prompt longer than the model's context.
     """
     given = _given(texts)
@@ -111,14 +111,14 @@ def _ends(count: int, target: object, continuation: object) -> list[tuple[Any, A
 
 
 class _Text(NamedTuple):
-    """A text and what it is cut into.
+    """A text and the intervals it is split into.
 
     Attributes:
         text: The text.
-        number: Which one it is, for messages.
+        number: Its index, for messages.
         intervals: Its spans, or its anchors.
-        unit: What they count.
-        how: How they were chosen.
+        unit: Unit of the intervals.
+        how: How the intervals were chosen.
     """
 
     text: str
@@ -129,11 +129,11 @@ class _Text(NamedTuple):
 
     @property
     def what(self) -> Part:
-        """What the intervals are."""
+        """Type of the intervals."""
         return "anchor" if self.how == BEHIND else "span"
 
     def cut(self, count: int) -> list[Interval]:
-        """Spans of that many characters or tokens; behind anchors, if those were given."""
+        """Spans of a text of `count` characters or tokens; given anchors end their spans."""
         if self.what == "span":
             return [*self.intervals]
         return list(pairwise(sorted({0, *(stop for _, stop in self.intervals), count})))
@@ -146,10 +146,10 @@ def _prompt(
     target: int | None,
     continuation: str | None,
 ) -> Prompt:
-    """A text's tokens and spans, with what is predicted after it.
+    """Prompt of one text: its tokens, its spans and the continuation to predict.
 
     Raises:
-        PromptError: a span without a token, fewer than two, a bad target, an anchor that is not before it, or
+        PromptError: a span without a token, fewer than two spans, a bad target, an anchor that is not before it, or
             an empty continuation.
     """
     if continuation is not None and (fault := text_fault(continuation)):
@@ -182,7 +182,7 @@ def _prompt(
 
 
 def _parts(cuts: Sequence[Interval], length: int, whole: int) -> tuple[Span, ...]:
-    """Characters of spans, of what stands between them, and of a continuation."""
+    """Character intervals of the spans, the text between them and a continuation, with their roles."""
     parts: list[Span] = []
     end = 0
     for number, (start, stop) in enumerate(cuts):
@@ -194,10 +194,10 @@ def _parts(cuts: Sequence[Interval], length: int, whole: int) -> tuple[Span, ...
 
 
 def _tokens_of(spans: Sequence[Span], number: int, passage: _Text, cut: Interval) -> Interval:
-    """The tokens of a span.
+    """Token interval of a span.
 
     Raises:
-        PromptError: it has none.
+        PromptError: the span has no token.
     """
     matches = [span for span in spans if span.role == "span" and span.demo == number]
     if not matches:
@@ -210,10 +210,10 @@ def _tokens_of(spans: Sequence[Span], number: int, passage: _Text, cut: Interval
 
 
 def _check_ends(spans: Sequence[Interval], passage: _Text, target: int) -> None:
-    """Refuse anchors behind the target, and texts with less than two spans.
+    """Reject anchors at or after the target, and texts with fewer than two spans.
 
     Raises:
-        PromptError: says which.
+        PromptError: names the anchor or text.
     """
     anchors = len(passage.intervals) if passage.what == "anchor" else 0
     for number, (_, stop) in enumerate(spans[:anchors]):
@@ -234,7 +234,7 @@ def _check_ends(spans: Sequence[Interval], passage: _Text, target: int) -> None:
 def _intervals(
     given: Sequence[str], spans: object, anchors: object, unit: Counted
 ) -> tuple[list[list[Interval]], str]:
-    """Checked intervals of each text, spans or anchors, in characters or tokens; and how it is cut."""
+    """Checked spans or anchors of each text, in characters or tokens, and how the texts are split."""
     what: Part = "span" if anchors is None else "anchor"
     if anchors is not None:
         if not isinstance(spans, str) or spans != "sentences":
@@ -280,7 +280,7 @@ def _intervals(
 
 
 def _place(text: str, words: str, number: int) -> Interval:
-    """Where words stand in a text, in characters."""
+    """Character interval of a string that occurs once in a text."""
     places = [match.start() for match in re.finditer(f"(?={re.escape(words)})", text)]
     if len(places) != 1:
         where = f" (at the characters {', '.join(map(str, places[:5]))})" * bool(places)

@@ -1,4 +1,4 @@
-"""Prompts found in raw text: label words are located once, by characters."""
+"""Prompts from raw text: label words are located once, by characters."""
 
 import hashlib
 import re
@@ -29,22 +29,22 @@ def prompts_from_text(
     r"""Prompts from finished texts, e.g. `"Review: ...\nSentiment: Positive\n...Sentiment:"`.
 
     Every occurrence of a label word (with `between` before it and no letter after it) is a
-    demonstration's label; text between labels has the role `demo_text`, after the last one
+    demonstration's label; text between labels has the role `demo_text`, text after the last one
     `query_text`, and the last token is the target.
 
     Args:
         texts: Prompts that end where `between` and the answer would follow.
-        label_words: In class order.
+        label_words: Label words in class order.
         model: Model or tokenizer.
         answers: True class of each query, as index or label word.
         before: Only occurrences right after this text count, e.g. `"Sentiment:"` - needed
             when label words also occur inside the texts.
-        between: What stands before a label word, in the texts and between their end and the answer: `""`
-            in `答案：正面` or `(A)`. None: a space, or nothing where label words begin with one.
-        bos: As in `build_prompts`; a BOS token that a text writes itself is not put twice.
-        special_tokens: What `<|im_end|>` and the like in the texts are: the tokens (`control`),
-            as in texts of `tokenizer.apply_chat_template`; their letters (`text`); or an error
-            (`refuse`), since a finished text does not tell which.
+        between: Text before a label word, in the texts and between their end and the answer: `""`
+            in `答案：正面` or `(A)`. None: a space, or nothing if label words begin with one.
+        bos: As in `build_prompts`; a BOS token written in a text is not added twice.
+        special_tokens: How `<|im_end|>` and the like in the texts are read: as the tokens (`control`),
+            as in texts of `tokenizer.apply_chat_template`; as plain characters (`text`); or an error
+            (`refuse`), since the text itself does not show which is meant.
         score: As in `build_prompts`.
 
     Raises:
@@ -110,32 +110,32 @@ def pairs_from_text(
     special_tokens: SpecialTokens = "refuse",
     score: WordScore | None = None,
 ) -> tuple[PromptBatch, PromptBatch]:
-    r"""(true, false) prompts whose falsehood stands before the query, not in demonstrations.
+    r"""(true, false) prompts with misleading context before the query, not in demonstrations.
 
-    A user who insists, a wrong document: prompt `i` is `true[i] + queries[i]` or `false[i] + queries[i]`.
-    What stands before the query has the role `demo_text`. Accuracy by layer, early exit, lenses and
-    ablations go by answers, and take such pairs as they take those of `build_prompt_pairs`. What goes by
-    displayed labels (prefix matching, label attending, flow) needs `claims`; what goes by single
-    demonstrations of known classes (`context_accuracy`) refuses them.
+    Examples are an insistent user or a wrong document: prompt `i` is `true[i] + queries[i]` or `false[i] + queries[i]`.
+    The text before the query has the role `demo_text`. Accuracy by layer, early exit, lenses and
+    ablations depend on answers only, and accept such pairs like those of `build_prompt_pairs`. Measurements based on
+    displayed labels (prefix matching, label attending, flow) need `claims`; measurements based on single
+    demonstrations of known classes (`context_accuracy`) reject them.
 
     Args:
-        true: What stands before each query where nothing is wrong, such as a document.
-        false: The same with what is false.
-        queries: The same after both, ending where the answer would follow.
-        label_words: In class order, without their leading space.
+        true: Correct text before each query, such as a document.
+        false: The same text with false statements.
+        queries: The queries, the same for both, ending where the answer would follow.
+        label_words: Label words in class order, without leading space.
         model: Model or tokenizer.
         answers: True class of each query, as index or label word.
-        false_answers: The class that the false text suggests; None: what its last claim displays, or
-            none, so that permuted scores and prefix matching are refused.
-        claims: A label word right after this text is a displayed label, such as `"I am sure it is"`;
-            None: no label word in these texts is one.
+        false_answers: The class that the false text suggests; None: the class displayed by its last claim, or
+            no class, so that permuted scores and prefix matching are rejected.
+        claims: Text before displayed labels, such as `"I am sure it is"`: a label word right after it counts;
+            None: no label word in these texts counts.
         bos: As in `build_prompts`.
         special_tokens: As in `prompts_from_text`.
         score: As in `build_prompts`.
 
     Raises:
-        PromptError: lists of other lengths, equal texts, a query whose tokens are not the same on both
-            sides, another number of claims, or a false answer that is the true one.
+        PromptError: lists of different lengths, equal texts, a query whose tokens differ between the two
+            sides, different numbers of claims, or a false answer that equals the true one.
     """
     sides = [listed(texts, "prompt") for texts in (true, false)]
     asked = listed(queries, "prompt")
@@ -216,7 +216,7 @@ def pairs_from_text(
 
 
 def _demonstrations(text: str, matches: Sequence[re.Match[str]]) -> tuple[list[RolePiece], str]:
-    """Stretches that end with a label word, and what follows the last."""
+    """Pieces up to the last label word, and the text after it."""
     pieces: list[RolePiece] = []
     end = 0
     for demo, match in enumerate(matches):
@@ -228,17 +228,17 @@ def _demonstrations(text: str, matches: Sequence[re.Match[str]]) -> tuple[list[R
 
 
 def _before(text: str, matches: Sequence[re.Match[str]]) -> list[RolePiece]:
-    """What stands before the query; what follows the last claim joins it."""
+    """Pieces before the query; text after the last claim belongs to that claim."""
     pieces, rest = _demonstrations(text, matches)
     more = [RolePiece("demo_text", max(len(matches) - 1, 0), rest)] if rest else []
     return [*pieces, *more]
 
 
 def _check_alike(number: int, true: Prompt, false: Prompt) -> None:
-    """Refuse sides that differ in more than what stands before the query.
+    """Reject sides that differ in more than the text before the query.
 
     Raises:
-        PromptError: says in what.
+        PromptError: names the difference.
     """
     behind = [
         [
@@ -278,11 +278,11 @@ def _between(between: object, labels: Sequence[str]) -> str:
 
 
 REST = 24
-"""Characters behind a label word on which its last token may depend."""
+"""Characters after a label word that its last token may depend on."""
 
 
 def _after(pattern: re.Pattern[str], texts: Sequence[str]) -> str:
-    """What follows the first label word of the texts; a line break if nothing does."""
+    """Text after the first label word in the texts; a line break if there is none."""
     places = ((text, match.end()) for text in texts for match in pattern.finditer(text))
     return next((text[end : end + REST] for text, end in places if end < len(text)), "\n")
 

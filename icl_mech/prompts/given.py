@@ -1,4 +1,4 @@
-"""Checks that what is given as prompts are prompts, says how to make them if not, and draws more like them."""
+"""Validation of prompt arguments, with advice on how to build prompts, and drawing more prompts of the same kind."""
 
 import inspect
 import warnings
@@ -20,10 +20,10 @@ R = TypeVar("R")
 
 
 def check_batch(given: object, what: str = "prompts") -> PromptBatch:
-    """The prompts, if they are a batch.
+    """The prompts, checked to be a `PromptBatch`.
 
     Raises:
-        PromptError: says what was found and how prompts are made of it.
+        PromptError: names the type that was given and how to build prompts from it.
     """
     if isinstance(given, PromptBatch):
         return given
@@ -64,13 +64,13 @@ def _advice(given: object) -> str:
 # --- more prompts like these ---
 
 DRAWN: WeakKeyDictionary[PromptBatch, Callable[..., PromptBatch]] = WeakKeyDictionary()
-"""How a batch was drawn: of `model_or_tokenizer` and `n`; it holds no model."""
+"""Functions that redraw a batch, given `model_or_tokenizer` and `n`; they hold no reference to a model."""
 
 AllPrompts = PromptBatch | tuple[PromptBatch, PromptBatch]
 
 
 def redrawable(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorator: of batches with drawn queries it is known how to draw more like them."""
+    """Decorator that records how to draw more prompts like those of batches with drawn queries."""
     names = [*inspect.signature(function).parameters]
 
     @wraps(function)
@@ -92,10 +92,10 @@ def _drawn(function: Callable[..., Any], given: dict[str, Any], place: int, **mo
 
 
 def drawn_again(prompts: AllPrompts, model: object, n: int) -> AllPrompts:
-    """`n` prompts drawn as these were, with the same seed; of a pair both sides.
+    """`n` prompts drawn like these, with the same seed; for a pair, both sides.
 
     Raises:
-        PromptError: they were not drawn, or there are too few examples.
+        PromptError: the prompts were not drawn, or there are too few examples.
     """
     batches = prompts if isinstance(prompts, tuple) else (prompts,)
     if any(batch not in DRAWN for batch in batches):
@@ -104,17 +104,17 @@ def drawn_again(prompts: AllPrompts, model: object, n: int) -> AllPrompts:
             "what build_prompts or build_prompt_pairs returns, without queries=."
         )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it was said of the first ones
+        warnings.simplefilter("ignore")  # the first batch has already warned
         redrawn: Any = tuple(DRAWN[batch](model_or_tokenizer=model, n=n) for batch in batches)
     again: AllPrompts = redrawn if isinstance(prompts, tuple) else redrawn[0]
     return again
 
 
 def room(prompts: AllPrompts, model: object, least: int, most: int) -> int:
-    """How many prompts can be drawn, up to `most`.
+    """Number of prompts that can be drawn, up to `most`.
 
     Raises:
-        PromptError: fewer than `least`, or none besides these.
+        PromptError: fewer than `least`, or prompts that were not drawn.
     """
     try:
         drawn_again(prompts, model, least)

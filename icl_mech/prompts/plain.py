@@ -1,7 +1,7 @@
-"""Prompts as plain values for files, and back; and which of them are equal.
+"""Serialisation of prompts as plain values, and a warning about repeated prompts.
 
-Prompts of one study repeat most of what they hold, so label words, names of classes and the text of a
-token are written once for all of them; choices of a prompt are its own.
+Prompts of one study share most of their content, so label words, names of classes and the text of each
+token are stored once for all prompts; the choices of a prompt are stored with it.
 """
 
 import warnings
@@ -13,16 +13,16 @@ from icl_mech.prompts.roles import Span
 from icl_mech.prompts.spans import Prompt
 
 WHAT = "tokens", "classes", "answer", "false_answer", "exact", "spans"
-"""Of each prompt."""
+"""Fields stored for each prompt."""
 
 
 def to_values(prompts: Sequence[Prompt]) -> dict[str, Any]:
-    """What `from_values` takes: lists, texts and numbers only.
+    """Prompts as lists, texts and numbers, the input of `from_values`.
 
     Returns:
         `labels` and `label_words` of the classes; `pieces`, the text of each token by its id;
         `roles`; and `prompts`, each with its token ids, and its spans as numbers: the role's in
-        `roles`, the demonstration (None outside of them) and the position after the last token.
+        `roles`, the demonstration (None outside of demonstrations) and the position after the last token.
     """
     pieces: dict[int, str] = {}
     for prompt in prompts:
@@ -59,7 +59,7 @@ def to_values(prompts: Sequence[Prompt]) -> dict[str, Any]:
 def _differences(
     prompt: Prompt, first: Prompt, pieces: Mapping[int, str], roles: Sequence[str]
 ) -> dict[str, Any]:
-    """What is not the same in all prompts, or not there in all."""
+    """Fields in which a prompt differs from the first one, and fields that not all prompts have."""
     record: dict[str, Any] = {}
     if prompt.pieces != tuple(pieces.get(token) for token in map(int, prompt.tokens)):
         record["pieces"] = list(prompt.pieces)
@@ -84,7 +84,7 @@ def from_values(values: Mapping[str, Any]) -> tuple[Prompt, ...]:
     """The prompts that `to_values` wrote.
 
     Raises:
-        PromptError: parts are missing, of another kind, or contradict each other.
+        PromptError: parts are missing, of the wrong type, or contradict each other.
     """
     try:
         return tuple(_prompt(record, values) for record in values["prompts"])
@@ -139,7 +139,7 @@ def _plain(number: int | None) -> int | None:
 
 
 def warn_of_copies(prompts: Sequence[Prompt], stacklevel: int) -> None:
-    """Say how many prompts are those of others: intervals take each as one of its own."""
+    """Warn of repeated prompts, since intervals treat prompts as independent."""
     first: dict[tuple[int, ...], int] = {}
     again = [(n, first.setdefault(tuple(prompt.tokens), n)) for n, prompt in enumerate(prompts)]
     copies = [f"prompt {n} prompt {original}" for n, original in again if n != original]

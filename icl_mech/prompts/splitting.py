@@ -1,9 +1,9 @@
-"""Texts cut into sentences, lines, paragraphs, reasoning steps, turns or list items, by rules.
+"""Rule-based splitting of texts into sentences, lines, paragraphs, reasoning steps, turns or list items.
 
-Nothing is downloaded and no model decides, so the same text gives the same spans everywhere. The
-rules know abbreviations, initials, decimals, enumerations, quotes, ellipses and the full stops of
-Chinese and Japanese. What no rule can know (an abbreviation that also ends a sentence before a
-name) is not cut. A line break belongs to the span that it ends, a blank to the one it begins.
+Nothing is downloaded and no model is used, so the same text gives the same spans everywhere. The
+rules cover abbreviations, initials, decimals, enumerations, quotes, ellipses and the full stops of
+Chinese and Japanese. Ambiguous cases (an abbreviation that also ends a sentence before a
+name) are not split. A line break belongs to the span that it ends, a space to the one that it begins.
 """
 
 import re
@@ -26,10 +26,10 @@ mr mrs ms dr prof sr st mt rev hon gen col capt lt sgt gov sen rep pres fr e.g i
 approx ca c fig figs eq eqs ref refs sec ch vol ed eds pp p no nos jan feb mar apr jun jul aug sep
 sept oct nov dec mon tue tues wed thu thur thurs fri z.b bzw d.h u.a usw nr dept est tel ext
 """
-"""Abbreviations that more text follows."""
+"""Abbreviations that do not end a sentence."""
 
 _LAST = "etc inc ltd co corp jr bros u.s u.k u.n e.u d.c a.m p.m ph.d m.d b.a m.a"
-"""Abbreviations that may end a sentence: they do before a word that often begins one."""
+"""Abbreviations that end a sentence only before a word that often begins one."""
 
 _BEGINNING = """
 a an and another at but by for he her his how however i if in it its my no now on our she so some
@@ -56,13 +56,13 @@ _TURN = re.compile(
 def split_text(text: str, unit: Unit) -> list[Interval]:
     """Half-open character intervals of a text's spans.
 
-    * `sentences`: see above; a single line break is a blank, an empty line ends a sentence.
-    * `lines`, `paragraphs`: ended by a line break, by an empty line.
-    * `steps`: begun by `Step 1`, `1.` or `1)` at the beginning of a line; in a text without any of
-      these every line.
-    * `turns`: begun by `Name:` or a chat template's mark at the beginning of a line.
-    * `items`: of a list, begun by `-`, `*`, `1.` or `a)`; what stands before the first one, and
-      what follows the list after an empty line, is in none.
+    * `sentences`: see above; a single line break counts as a space, an empty line ends a sentence.
+    * `lines`, `paragraphs`: end at a line break, at an empty line.
+    * `steps`: begin with `Step 1`, `1.` or `1)` at the start of a line; in a text without any of
+      these, every line is a step.
+    * `turns`: begin with `Name:` or a chat template's mark at the start of a line.
+    * `items`: list items, which begin with `-`, `*`, `1.` or `a)`; text before the first item, and
+      text after an empty line that ends the list, is in no span.
 
     Raises:
         PromptError: unknown unit.
@@ -77,7 +77,7 @@ def _sentences(text: str) -> list[Interval]:
 
 
 def _sentence_ends(text: str) -> Iterator[int]:
-    """Positions after the signs that end a sentence, closing quotes and line breaks included."""
+    """Positions after sentence-final punctuation, closing quotes and line breaks included."""
     begun = 0
     for sign in _END.finditer(text):
         end = sign.end()
@@ -91,12 +91,12 @@ def _sentence_ends(text: str) -> Iterator[int]:
 
 
 def _opens(text: str, place: int) -> bool:
-    """True for a quote that belongs to what follows: a blank before it, none after."""
+    """True for an opening quote: white space before it."""
     return text[place - 1].isspace()
 
 
 def _ends(text: str, begun: int, sign: re.Match[str], end: int) -> bool:
-    """True if a full stop or the like, with what closes after it, ends the sentence."""
+    """True if a full stop or similar punctuation, with closing quotes after it, ends the sentence."""
     after = text[end:]
     if not after.strip():
         return True
@@ -166,7 +166,7 @@ def _after(pattern: re.Pattern[str], text: str) -> list[int]:
 
 
 def _between(text: str, cuts: Sequence[int]) -> list[Interval]:
-    """The text in parts, those of blanks alone joined to the one before."""
+    """Intervals between cuts; those of white space only are joined to the one before."""
     spans: list[Interval] = []
     start = 0
     for cut in [*cuts, len(text)]:

@@ -1,4 +1,4 @@
-"""`TextSet`: a named list of texts, of which a seed draws some; and texts from files."""
+"""`TextSet`: a named list of texts from which prompts are drawn by seed; and texts from files."""
 
 import hashlib
 import json
@@ -23,16 +23,16 @@ DIVIDER = "---"
 
 @dataclass(frozen=True)
 class TextSet:
-    """Texts without classes, as sweeps take them in the place of a task.
+    """Texts without classes, which sweeps accept instead of a task.
 
     Attributes:
-        name: In tables.
-        texts: All of them; a seed draws `n`.
-        spans: What each is cut into, or for each text a list of intervals of its characters, see `texts`.
-        anchors: Instead of that, for each text a list of its anchors, see `texts`.
+        name: Name in tables.
+        texts: All texts; a seed draws `n` of them.
+        spans: Unit that texts are split into, or a list of character intervals for each text, see `texts`.
+        anchors: Alternatively, a list of anchors for each text, see `texts`.
 
     Raises:
-        PromptError: no name, no texts, one that is none, one twice, or spans that cannot be.
+        PromptError: no name, no texts, an invalid or repeated text, or invalid spans.
     """
 
     name: str
@@ -41,7 +41,7 @@ class TextSet:
     anchors: Sequence[Sequence[str | Interval]] | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be drawn from."""
+        """Check name, texts, spans and anchors."""
         if fault := text_fault(self.name):
             raise PromptError(f"The name of a text set {fault}.")
         given: Any = self.texts
@@ -68,7 +68,7 @@ class TextSet:
 
     @property
     def digest(self) -> str:
-        """Recognises texts, spans and anchors."""
+        """Fingerprint of texts, spans and anchors."""
         anchors = () if self.anchors is None else (self.anchors,)
         content = repr((self.texts, self.spans, *anchors))
         return hashlib.sha256(content.encode()).hexdigest()[:16]
@@ -76,10 +76,10 @@ class TextSet:
     def prompts(
         self, model_or_tokenizer: object, *, n: int | None = None, seed: int = 0
     ) -> PromptBatch:
-        """`n` of the texts, drawn by seed without repetition, as prompts; None: all, in their order.
+        """Prompts of `n` texts, drawn by seed without replacement; None: of all texts, in order.
 
         Raises:
-            PromptError: fewer texts than `n`, or what `texts` refuses.
+            PromptError: fewer texts than `n`, or texts that `texts` rejects.
         """
         order: list[int] = list(range(len(self.texts)))
         if n is not None:
@@ -98,10 +98,10 @@ class TextSet:
 
     @classmethod
     def load(cls, path: str | Path, *, name: str = "", spans: Unit = "sentences") -> "TextSet":
-        """The texts of a file and their anchors, see `read_texts`; by default named after it.
+        """Texts and anchors from a file, see `read_texts`; the default name is the file's.
 
         Raises:
-            PromptError: a file that cannot be read, or holds something else.
+            PromptError: a file that cannot be read, or has another format.
         """
         file = Path(expanduser(path))
         texts, anchors = read_texts(file)
@@ -109,10 +109,10 @@ class TextSet:
 
     @classmethod
     def of_task(cls, task: Task, *, name: str = "", spans: Unit = "sentences") -> "TextSet":
-        """The texts of a task's test examples, as far as they have two spans or more.
+        """Texts of a task's test examples that have at least two spans.
 
         Raises:
-            PromptError: none has.
+            PromptError: there is no such text.
         """
         every = dict.fromkeys(example.text for example in task.test)
         texts = [text for text in every if len(split_text(text, spans)) > 1]
@@ -129,7 +129,7 @@ def read_texts(file: Path) -> tuple[list[str], list[Any] | None]:
     any other file, divided by lines of `---`; and anchors, if objects have `anchors`.
 
     Raises:
-        PromptError: a file that cannot be read, or holds something else.
+        PromptError: a file that cannot be read, or has another format.
     """
     listed: Any
     try:

@@ -1,4 +1,4 @@
-"""Rows of local files – CSV, JSON, JSON lines, Parquet, Arrow, packed or not – read right or refused."""
+"""Rows of local files (CSV, JSON, JSON lines, Parquet, Arrow, compressed or not), with strict parsing."""
 
 import bz2
 import codecs
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 SEPARATORS = (",", ";", "\t", "|")
-_MARKS = {  # the mark of UTF-16 begins that of UTF-32
+_MARKS = {  # UTF-32 first: the UTF-16 mark is a prefix of the UTF-32 one
     codecs.BOM_UTF32_LE: "utf-32",
     codecs.BOM_UTF32_BE: "utf-32",
     codecs.BOM_UTF16_LE: "utf-16",
@@ -35,14 +35,14 @@ _MARKS = {  # the mark of UTF-16 begins that of UTF-32
 
 
 class _File(NamedTuple):
-    """What a file holds, unpacked; `kind` is the ending that says how to read it."""
+    """Unpacked content of a file; `kind` is the file extension that selects the reader."""
 
     path: Path
     kind: str
     data: bytes
 
     def refuse(self, why: object) -> NoReturn:
-        """Say why it cannot be read.
+        """Report why the file cannot be read.
 
         Raises:
             TaskError: always.
@@ -51,10 +51,10 @@ class _File(NamedTuple):
 
 
 def read_file(path: Path) -> "list[Row] | pa.Table":
-    """The rows of a data file as dictionaries, or the table it holds.
+    """Rows of a data file as dictionaries, or the table it holds.
 
     Raises:
-        TaskError: if the file is missing, empty, of an unknown kind, encoding or form.
+        TaskError: the file is missing, empty, or of an unknown type, encoding or layout.
     """
     if not isfile(path):
         raise TaskError(f"No data file {str(path)!r}; give the path of a {KINDS} file.")
@@ -86,7 +86,7 @@ def read_file(path: Path) -> "list[Row] | pa.Table":
 
 
 def read_rows(path: Path) -> list[Row]:
-    """The rows of a data file as dictionaries.
+    """Rows of a data file as dictionaries.
 
     Raises:
         TaskError: as `read_file`.
@@ -96,7 +96,7 @@ def read_rows(path: Path) -> list[Row]:
 
 
 def is_data(name: str) -> bool:
-    """True if a name ends as those of data files do, packed or not."""
+    """True if a name has the extension of a data file, compressed or not."""
     path = Path(name)
     packed = path.suffix.lower() in _PACKINGS
     return (
@@ -106,16 +106,16 @@ def is_data(name: str) -> bool:
 
 
 def plain_name(path: Path) -> str:
-    """The name of a data file without what says how it is packed and written."""
+    """Name of a data file without the extensions of compression and format."""
     unpacked = path.stem if path.suffix.lower() in _PACKINGS else path.name
     return Path(unpacked).stem
 
 
 def files_by_split(folder: Path) -> dict[str, list[Path]]:
-    """The data files of a folder by the name of their split, `train.csv.gz` under `train`.
+    """Data files of a folder by split name, such as `train.csv.gz` under `train`.
 
     Raises:
-        TaskError: there are none.
+        TaskError: the folder has no data files.
     """
     files: dict[str, list[Path]] = {}
     for file in sorted(folder.iterdir()):
@@ -130,7 +130,7 @@ def files_by_split(folder: Path) -> dict[str, list[Path]]:
 
 
 def refuse_repeated(names: Iterable[str], where: str) -> None:
-    """Refuse columns of one name, of which only one could be read.
+    """Reject repeated column names, of which only one column could be read.
 
     Raises:
         TaskError: names the column.
@@ -140,7 +140,7 @@ def refuse_repeated(names: Iterable[str], where: str) -> None:
             raise TaskError(f"{where} has {count} columns {name!r}; rename or drop all but one.")
 
 
-# What is packed
+# Compressed files
 
 
 def _unzipped(path: Path, data: bytes) -> tuple[str, bytes]:
@@ -173,7 +173,7 @@ _PACKINGS: dict[str, Callable[[Path, bytes], tuple[str, bytes]]] = {
     ".zst": _unpacked_zstd,
     ".zip": _unzipped,
 }
-"""Name and content of the file that is packed, by the ending of the packed one."""
+"""Functions that return name and content of the packed file, by extension of the archive."""
 
 
 _DAMAGED = (
@@ -185,7 +185,7 @@ _DAMAGED = (
     lzma.LZMAError,
     zipfile.BadZipFile,
 )
-"""What these raise where a file is not packed as its name says."""
+"""Errors that these raise if a file is not packed as its name says."""
 
 
 # Text
@@ -212,9 +212,9 @@ def _text_of(file: _File) -> str:
 
 
 def _read_table(file: _File) -> list[Row]:
-    """Rows of a CSV or TSV file; its separator is the one at which header and all rows divide alike."""
+    """Rows of a CSV or TSV file; its separator splits header and rows into equally many fields."""
     text = _text_of(file)
-    named = re.match(r"sep=(.)\r?\n", text)  # a line that Excel writes and reads
+    named = re.match(r"sep=(.)\r?\n", text)  # a separator line written and read by Excel
     if named:
         return _divided(file, text[named.end() :], named[1])
     usual = "\t" if file.kind == ".tsv" else ","
@@ -272,7 +272,7 @@ def _divided(file: _File, text: str, separator: str) -> list[Row]:
 
 
 def _lines(text: str, separator: str) -> Iterator[list[str]]:
-    """Lines as far as they are sound."""
+    """Lines up to the first that cannot be parsed."""
     with _fields_of_any_length():
         try:
             yield from csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
@@ -297,7 +297,9 @@ _OBJECT = '{"text": "a dull film", "label": "Negative"}'
 
 def _read_json_lines(file: _File) -> list[Row]:
     rows = []
-    for number, line in enumerate(_text_of(file).split("\n"), start=1):  # splitlines() cuts texts
+    for number, line in enumerate(
+        _text_of(file).split("\n"), start=1
+    ):  # splitlines() would split inside texts
         if not line.strip():
             continue
         where = f"{file.path}, line {number}"
@@ -311,7 +313,7 @@ def _read_json_lines(file: _File) -> list[Row]:
 
 
 def _read_json(file: _File) -> list[Row]:
-    """Rows of a list of objects, of an object of columns, or of JSON lines under this name."""
+    """Rows of a list of objects, an object of columns, or JSON lines in a .json file."""
     text = _text_of(file)
     if not text.strip():
         return []
@@ -363,7 +365,7 @@ def _rows_of_object(file: _File, value: Row) -> list[Row]:
 
 
 def _are(value_type: type, values: object) -> bool:
-    """True for a list of values of one kind, one at least."""
+    """True for a non-empty list of values of one type."""
     return (
         isinstance(values, list)
         and bool(values)
@@ -377,7 +379,7 @@ def _shown(names: Iterable[str]) -> str:
 
 
 def _decoded(text: str, where: str, expected: str) -> tuple[Any, int]:
-    """The first value of a text, and where it ends."""
+    """First JSON value of a text, and its end position."""
     try:
         return _JSON.raw_decode(text, len(text) - len(text.lstrip()))
     except TaskError as error:
