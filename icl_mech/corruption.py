@@ -12,7 +12,7 @@ from icl_mech.errors import TaskError, near_matches
 LabelSetting = Literal[
     "correct", "permuted", "half_permuted", "random", "random_incorrect", "shuffled", "other"
 ]
-"""`other` is for open answers only: what another relation would answer."""
+"""Label settings; `other` is for open answers only: the answer of another relation."""
 
 SETTINGS: tuple[LabelSetting, ...] = get_args(LabelSetting)[:-1]
 
@@ -32,24 +32,24 @@ def displayed_classes(
     *,
     nested: bool = False,
 ) -> list[int]:
-    """The class each demonstration displays, for true classes `classes`.
+    """Class displayed by each demonstration, given the true classes `classes`.
 
     * `correct`: the true class `y`;
     * `permuted`: `(y + s) mod C`, one shift `s` for the whole prompt;
     * `half_permuted`: correct with probability 1/2, else permuted;
     * `random`: uniform over all classes, the true one included;
     * `random_incorrect`: uniform over the wrong classes;
-    * `shuffled`: the true classes in another order, each as often as before: a control in which
-      label words say nothing of their demonstrations.
+    * `shuffled`: the true classes in random order, each as often as before: a control in which
+      label words carry no information about their demonstrations.
 
-    With a `share`, each demonstration displays what the setting says with this probability, else
-    its true class: `half_permuted` is `permuted` with a share of 1/2. What a small share replaces,
-    a larger one with the same seed replaces too.
+    With a `share`, the setting applies to each demonstration with this probability; otherwise it displays
+    its true class: `half_permuted` is `permuted` with a share of 1/2. For a fixed seed, the demonstrations replaced
+    with a small share are also replaced with a larger one.
 
-    With `nested` draws the first of more demonstrations display what fewer do, unless they are `shuffled`.
+    With `nested` draws, the labels of fewer demonstrations are a prefix of those of more, unless they are `shuffled`.
 
     Raises:
-        TaskError: unknown setting, or a share it cannot have.
+        TaskError: unknown setting, or a share that it does not support.
     """
     if share is not None:
         check_share(share, setting)
@@ -79,10 +79,10 @@ def displayed_classes(
 
 
 def check_share(share: float, setting: LabelSetting) -> None:
-    """Refuse a share of false labels that is none, or where the setting has no share.
+    """Reject a share of false labels that is not a probability, or in a setting without a share.
 
     Raises:
-        TaskError: says what it may be.
+        TaskError: states the valid settings or values.
     """
     if setting in ("correct", "half_permuted", "shuffled"):
         raise TaskError(
@@ -94,9 +94,9 @@ def check_share(share: float, setting: LabelSetting) -> None:
 
 
 def false_answer(answer: int, n_classes: int, setting: LabelSetting, shift: int) -> int | None:
-    """The class a follower of the false labels would give the query, `(y + s) mod C`.
+    """Class of the query if the false labels are followed, `(y + s) mod C`.
 
-    None in settings that have no one false answer.
+    None in settings without a unique false answer.
     """
     if setting in ("permuted", "half_permuted"):
         return (answer + shift) % n_classes

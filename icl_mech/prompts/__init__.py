@@ -1,4 +1,4 @@
-"""Prompts with named spans: the only place that knows characters."""
+"""Prompts with named spans; all character-level processing is in this package."""
 
 from icl_mech.prompts.any_text import texts
 from icl_mech.prompts.batch import PromptBatch

@@ -1,4 +1,4 @@
-"""`texts`: prompts made of any texts, with spans in the place of demonstrations and classes."""
+"""`texts`: prompts from arbitrary texts, with spans instead of demonstrations and classes."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -17,16 +17,16 @@ from icl_mech.prompts.splitting import Unit, split_text
 from icl_mech.tasks.types import is_index, text_fault
 
 Counted = Literal["characters", "tokens"]
-"""What given spans count."""
+"""Unit in which given spans are counted."""
 
 Part = Literal["span", "anchor"]
-"""What given intervals are."""
+"""Type of the given intervals."""
 
 BEHIND = "behind anchors"
-"""How texts with given anchors are cut."""
+"""Splitting rule of texts with given anchors."""
 
 CONTINUATION: Role = "format"
-"""Role of the characters that are predicted after a text."""
+"""Role of the characters predicted after a text."""
 
 
 @checked(PromptError, but=["texts", "spans", "anchors", "target", "continuation"])
@@ -42,32 +42,32 @@ def texts(
     bos: bool | None = None,
     special_tokens: SpecialTokens = "refuse",
 ) -> PromptBatch:
-    """Prompts made of any texts: numbered spans, no demonstrations and no classes.
+    """Prompts from arbitrary texts: numbered spans, no demonstrations and no classes.
 
-    Tokens in no span (BOS, what stands between given spans, a continuation) are kept apart. So is the
+    Tokens outside all spans (BOS, text between given spans, a continuation) are kept apart. So is the
     first token where there is no BOS, unless spans are given: it attracts attention whatever it is.
-    The target is a token of the span it stands in. Measurements that need classes refuse such prompts;
-    saliency is that of the loss `next` (the token after the target) or `rest` (all of them).
+    The target belongs to the span that contains it. Measurements that need classes reject such prompts;
+    saliency uses the loss `next` (the token after the target) or `rest` (all tokens after it).
 
     Args:
         texts: The texts.
         model_or_tokenizer: Model (its context length is respected) or tokenizer.
         spans: `sentences`, `lines`, `paragraphs`, reasoning `steps`, dialogue `turns` or `items` of a list, see
             `icl_mech.prompts.splitting`; or for each text half-open intervals, ascending and apart.
-        anchors: Instead, for each text a list of strings that occur in it once, or such intervals. The
-            last token of each is an anchor that ends a span; what follows them is the last span.
-        unit: What given intervals count: `characters` of the text, or its `tokens` (without BOS).
-        target: Position whose next token is predicted, as one number for all texts or one for
-            each, counted in tokens from the first (BOS is one); None: the last token of the text.
-        continuation: What is predicted from the text's last token on, for all texts or one for
-            each. It follows the text, so it begins with its own blank, and is in no span.
-        bos: Put a BOS token first; None: what the tokenizer does by itself.
-        special_tokens: What `<|im_end|>` and the like in the texts are: the tokens (`control`), as
-            in texts of a chat template; their letters (`text`); or an error (`refuse`).
+        anchors: Alternatively, for each text a list of strings that occur in it once, or such intervals. The
+            last token of each is an anchor that ends a span; the text after the last anchor is the last span.
+        unit: Unit of given intervals: `characters` of the text, or its `tokens` (without BOS).
+        target: Position whose next token is predicted, one number for all texts or one for
+            each, counted in tokens from the first (BOS included); None: the last token of the text.
+        continuation: Text to predict from the last token on, one for all texts or one for
+            each. It follows the text directly, so it starts with its own space, and is in no span.
+        bos: Prepend a BOS token; None: the tokenizer's default.
+        special_tokens: How `<|im_end|>` and the like in the texts are read: as the tokens (`control`), as
+            in texts of a chat template; as plain characters (`text`); or an error (`refuse`).
 
     Raises:
         PromptError: no texts, a text with fewer than two spans, spans or anchors that are empty, overlap or leave it,
-            anchors that are not found once and before the target, a target before the first span's end, an
+            anchors that do not occur exactly once and before the target, a target before the first span's end, an
             empty continuation, or a prompt longer than the model's context.
     """
     given = _given(texts)
@@ -76,8 +76,8 @@ def texts(
     intervals, how = _intervals(given, spans, anchors, unit)
     ends = _ends(len(given), target, continuation)
     prompts = []
-    for number, (text, own, end) in enumerate(zip(given, intervals, ends, strict=True)):
-        prompts.append(_prompt(reader, _Text(text, number, own, unit, how), bos, *end))
+    for number, (text, bounds, end) in enumerate(zip(given, intervals, ends, strict=True)):
+        prompts.append(_prompt(reader, _Text(text, number, bounds, unit, how), bos, *end))
     return finished(prompts, _source(prompts, how, continuation is not None), tokenizer, limit)
 
 
@@ -111,14 +111,14 @@ def _ends(count: int, target: object, continuation: object) -> list[tuple[Any, A
 
 
 class _Text(NamedTuple):
-    """A text and what it is cut into.
+    """A text and the intervals it is split into.
 
     Attributes:
         text: The text.
-        number: Which one it is, for messages.
+        number: Its index, for messages.
         intervals: Its spans, or its anchors.
-        unit: What they count.
-        how: How they were chosen.
+        unit: Unit of the intervals.
+        how: How the intervals were chosen.
     """
 
     text: str
@@ -129,11 +129,11 @@ class _Text(NamedTuple):
 
     @property
     def what(self) -> Part:
-        """What the intervals are."""
+        """Type of the intervals."""
         return "anchor" if self.how == BEHIND else "span"
 
     def cut(self, count: int) -> list[Interval]:
-        """Spans of that many characters or tokens; behind anchors, if those were given."""
+        """Spans of a text of `count` characters or tokens; given anchors end their spans."""
         if self.what == "span":
             return [*self.intervals]
         return list(pairwise(sorted({0, *(stop for _, stop in self.intervals), count})))
@@ -141,46 +141,48 @@ class _Text(NamedTuple):
 
 def _prompt(
     reader: TextTokenizer,
-    own: _Text,
+    passage: _Text,
     bos: bool | None,
     target: int | None,
     continuation: str | None,
 ) -> Prompt:
-    """A text's tokens and spans, with what is predicted after it.
+    """Prompt of one text: its tokens, its spans and the continuation to predict.
 
     Raises:
-        PromptError: a span without a token, fewer than two, a bad target, an anchor that is not before it, or
+        PromptError: a span without a token, fewer than two spans, a bad target, an anchor that is not before it, or
             an empty continuation.
     """
     if continuation is not None and (fault := text_fault(continuation)):
         raise PromptError(
-            f"The continuation of text {own.number} {fault}; give the text that is to be predicted, or leave "
+            f"The continuation of text {passage.number} {fault}; give the text that is to be predicted, or leave "
             "continuation= out."
         )
-    whole = own.text + (continuation or "")
-    cuts = [] if own.unit == "tokens" else own.cut(len(own.text))
-    parts = _parts(cuts, len(own.text), len(whole))
+    whole = passage.text + (continuation or "")
+    cuts = [] if passage.unit == "tokens" else passage.cut(len(passage.text))
+    parts = _parts(cuts, len(passage.text), len(whole))
     laid = lay_out(reader, whole, parts, reader.encode(whole, [(0, len(whole))]), bos)
     put = laid.spans[0].stop if laid.spans[0].role == "bos" else 0
     stop = max(span.stop for span in laid.spans if span.role != CONTINUATION)
-    if own.unit == "tokens":
-        check_spans(stop - put, own.intervals, "token", f" of text {own.number}", own.what)
-        spans = [(start + put, end + put) for start, end in own.cut(stop - put)]
+    if passage.unit == "tokens":
+        check_spans(
+            stop - put, passage.intervals, "token", f" of text {passage.number}", passage.what
+        )
+        spans = [(start + put, end + put) for start, end in passage.cut(stop - put)]
     else:
-        spans = [_tokens_of(laid.spans, number, own, cut) for number, cut in enumerate(cuts)]
-    if own.how != f"given in {own.unit}" and spans and spans[0][0] == 0 and spans[0][1] > 1:
+        spans = [_tokens_of(laid.spans, number, passage, cut) for number, cut in enumerate(cuts)]
+    if passage.how != f"given in {passage.unit}" and spans and spans[0][0] == 0 and spans[0][1] > 1:
         spans[0] = (1, spans[0][1])
     end = stop - 1 if target is None else target
-    _check_ends(spans, own, end)
+    _check_ends(spans, passage, end)
     try:
         tokens = lay_spans(len(laid.ids), spans, end, bos=put)
     except PromptError as error:
-        raise PromptError(f"Text {own.number}: {error}") from None
+        raise PromptError(f"Text {passage.number}: {error}") from None
     return Prompt(laid.ids, tokens, (), (), pieces=laid.pieces, text=whole, parts=laid.parts)
 
 
 def _parts(cuts: Sequence[Interval], length: int, whole: int) -> tuple[Span, ...]:
-    """Characters of spans, of what stands between them, and of a continuation."""
+    """Character intervals of the spans, the text between them and a continuation, with their roles."""
     parts: list[Span] = []
     end = 0
     for number, (start, stop) in enumerate(cuts):
@@ -191,40 +193,40 @@ def _parts(cuts: Sequence[Interval], length: int, whole: int) -> tuple[Span, ...
     return (*parts, *[Span(CONTINUATION, None, length, whole)] * (whole > length))
 
 
-def _tokens_of(spans: Sequence[Span], number: int, own: _Text, cut: Interval) -> Interval:
-    """The tokens of a span.
+def _tokens_of(spans: Sequence[Span], number: int, passage: _Text, cut: Interval) -> Interval:
+    """Token interval of a span.
 
     Raises:
-        PromptError: it has none.
+        PromptError: the span has no token.
     """
-    found = [span for span in spans if span.role == "span" and span.demo == number]
-    if not found:
+    matches = [span for span in spans if span.role == "span" and span.demo == number]
+    if not matches:
         start, stop = cut
         raise PromptError(
-            f"Span {number} of text {own.number} ({own.text[start:stop].strip()[:40]!r}) has no token: the "
+            f"Span {number} of text {passage.number} ({passage.text[start:stop].strip()[:40]!r}) has no token: the "
             "tokenizer drops all its characters, or reads them as one with those before. Join it to another span."
         )
-    return found[0].start, found[-1].stop
+    return matches[0].start, matches[-1].stop
 
 
-def _check_ends(spans: Sequence[Interval], own: _Text, target: int) -> None:
-    """Refuse anchors behind the target, and texts with less than two spans.
+def _check_ends(spans: Sequence[Interval], passage: _Text, target: int) -> None:
+    """Reject anchors at or after the target, and texts with fewer than two spans.
 
     Raises:
-        PromptError: says which.
+        PromptError: names the anchor or text.
     """
-    anchors = len(own.intervals) if own.what == "anchor" else 0
+    anchors = len(passage.intervals) if passage.what == "anchor" else 0
     for number, (_, stop) in enumerate(spans[:anchors]):
         if not 0 < stop - 1 < target:
             raise PromptError(
-                f"Anchor {number} of text {own.number} ends at token {stop - 1}, and the answer is read at "
+                f"Anchor {number} of text {passage.number} ends at token {stop - 1}, and the answer is read at "
                 f"token {target}; anchors stand after the first token and before the target. Name another "
                 "one, or give a later target=."
             )
     if len(spans) < 2:
         raise PromptError(
-            f"Text {own.number} has {len(spans)} span{'s' * (len(spans) != 1)} "
-            f"({own.text.strip()[:40]!r}); it takes two, of which one can matter for the other. "
+            f"Text {passage.number} has {len(spans)} span{'s' * (len(spans) != 1)} "
+            f"({passage.text.strip()[:40]!r}); it takes two, of which one can matter for the other. "
             "Choose smaller spans, or leave the text out."
         )
 
@@ -232,7 +234,7 @@ def _check_ends(spans: Sequence[Interval], own: _Text, target: int) -> None:
 def _intervals(
     given: Sequence[str], spans: object, anchors: object, unit: Counted
 ) -> tuple[list[list[Interval]], str]:
-    """Checked intervals of each text, spans or anchors, in characters or tokens; and how it is cut."""
+    """Checked spans or anchors of each text, in characters or tokens, and how the texts are split."""
     what: Part = "span" if anchors is None else "anchor"
     if anchors is not None:
         if not isinstance(spans, str) or spans != "sentences":
@@ -255,13 +257,15 @@ def _intervals(
             f"{len(given)} texts but {len(spans)} lists of {what}s; give one per text."
         )
     by_words = what == "anchor" and unit == "characters"
-    found: list[list[Interval]] = []
-    for number, (text, own) in enumerate(zip(given, spans, strict=True)):
-        several = isinstance(own, Sequence) and not isinstance(own, str)
-        listed = own if several else [own]
+    intervals: list[list[Interval]] = []
+    for number, (text, marks) in enumerate(zip(given, spans, strict=True)):
+        several = isinstance(marks, Sequence) and not isinstance(marks, str)
+        listed = marks if several else [marks]
         pairs = [tuple(pair) if isinstance(pair, list) else pair for pair in listed]
         if by_words:
-            pairs = [_place(text, own, number) if isinstance(own, str) else own for own in pairs]
+            pairs = [
+                _place(text, mark, number) if isinstance(mark, str) else mark for mark in pairs
+            ]
         for pair in pairs:
             if not (isinstance(pair, tuple) and len(pair) == 2 and all(map(is_index, pair))):
                 raise PromptError(
@@ -271,13 +275,13 @@ def _intervals(
         plain = [(int(start), int(stop)) for start, stop in pairs]
         if unit == "characters":
             check_spans(len(text), plain, "character", f" of text {number}", what)
-        found.append(plain)
-    return found, f"given in {unit}" if anchors is None else BEHIND
+        intervals.append(plain)
+    return intervals, f"given in {unit}" if anchors is None else BEHIND
 
 
 def _place(text: str, words: str, number: int) -> Interval:
-    """Where words stand in a text, in characters."""
-    places = [own.start() for own in re.finditer(f"(?={re.escape(words)})", text)]
+    """Character interval of a string that occurs once in a text."""
+    places = [match.start() for match in re.finditer(f"(?={re.escape(words)})", text)]
     if len(places) != 1:
         where = f" (at the characters {', '.join(map(str, places[:5]))})" * bool(places)
         raise PromptError(

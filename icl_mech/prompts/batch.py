@@ -1,4 +1,4 @@
-"""`PromptBatch`: prompts of one study, with positions as tensors; an index means numbers, or a mask of booleans."""
+"""`PromptBatch`: prompts of one study, with positions as tensors; indexed by numbers or a boolean mask."""
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,14 +22,14 @@ Array = NDArray[Any]
 
 
 def chosen_numbers(index: object, count: int) -> int | list[int]:
-    """The number, or the numbers, of the prompts that are meant.
+    """The prompt number or numbers that an index selects.
 
     Args:
         index: A whole number, several, or one boolean for each prompt, as list, array or tensor.
-        count: Prompts there are.
+        count: Number of prompts.
 
     Raises:
-        PromptError: says what was found.
+        PromptError: names the invalid index.
     """
     given = index.detach().cpu().numpy() if isinstance(index, Tensor) else index
     if not isinstance(given, np.ndarray):
@@ -51,13 +51,13 @@ def chosen_numbers(index: object, count: int) -> int | list[int]:
             "a mask with one boolean for each prompt."
         )
     if given.ndim == 0:
-        # IndexError, too, is how Python's own iteration ends.
+        # An IndexError also ends Python's iteration by index.
         return _within(int(given), count)
     return [_within(int(number), count) for number in given]
 
 
 class _NoSuchPromptError(PromptError, IndexError):
-    """A number beyond the last prompt."""
+    """A prompt number out of range."""
 
 
 def _within(number: int, count: int) -> int:
@@ -69,19 +69,19 @@ def _within(number: int, count: int) -> int:
 
 
 NOTHING = -1
-"""Fills positions and classes where a prompt has none."""
+"""Padding of positions and classes where a prompt has fewer."""
 
 
 @at_home
 @dataclass(frozen=True, eq=False)
 class PromptBatch(Sequence[Prompt]):
-    """Prompts with answers of one kind, in the order results report them; classes are the same in all.
+    """Prompts with answers of one kind, in the order of results; all share the same classes.
 
-    All positions count from the first token of each prompt; padding is the engine's affair.
+    All positions count from the first token of each prompt; the engine handles padding.
 
     Attributes:
         prompts: The prompts.
-        source: Where they come from (task, shots, seed, ...), recorded in every result.
+        source: Provenance (task, shots, seed, ...), recorded in every result.
     """
 
     prompts: tuple[Prompt, ...]
@@ -91,12 +91,12 @@ class PromptBatch(Sequence[Prompt]):
         """Check that the prompts can be studied together.
 
         Raises:
-            PromptError: no prompts, answers of different kinds, other label words where they are
-                classes, or another number of choices.
+            PromptError: no prompts, answers of different kinds, different label words where answers are
+                classes, or different numbers of choices.
         """
         given: Any = self.prompts
-        own = given if isinstance(given, Iterable) else (given,)
-        object.__setattr__(self, "prompts", tuple(own))
+        prompts = given if isinstance(given, Iterable) else (given,)
+        object.__setattr__(self, "prompts", tuple(prompts))
         if not self.prompts:
             raise PromptError("A PromptBatch needs at least one prompt; none were given.")
         for number, prompt in enumerate(self.prompts):
@@ -143,10 +143,10 @@ class PromptBatch(Sequence[Prompt]):
     def __getitem__(
         self, index: int | slice | Sequence[int | bool] | Tensor | Array
     ) -> "Prompt | PromptBatch":
-        """One prompt, or a smaller batch: of a slice, of numbers, or of a mask.
+        """One prompt, or a smaller batch selected by a slice, numbers or a mask.
 
         Raises:
-            PromptError: a number that no prompt has, a mask of another length, or something else.
+            PromptError: a number out of range, a mask of the wrong length, or an unsupported index.
         """
         if isinstance(index, slice):
             return PromptBatch(self.prompts[index], self.source)
@@ -186,7 +186,7 @@ class PromptBatch(Sequence[Prompt]):
 
     @cached_property
     def digest(self) -> str:
-        """Recognises the prompts by content: tokens, roles, label words and answers, in order."""
+        """Fingerprint of the prompts' content: tokens, roles, label words and answers, in order."""
         content = [
             (
                 _plain(prompt.tokens),
@@ -207,7 +207,7 @@ class PromptBatch(Sequence[Prompt]):
         """Everything the batch holds, as plain values for a JSON file; see `from_dict`.
 
         Raises:
-            ResultError: a source that is not plain values.
+            ResultError: a source that does not consist of plain values.
         """
         return {"source": jsonable(self.source), "digest": self.digest, **to_values(self.prompts)}
 
@@ -216,7 +216,7 @@ class PromptBatch(Sequence[Prompt]):
         """The batch that `to_dict` wrote, with the same `digest`.
 
         Raises:
-            PromptError: parts are missing, or the prompts are not those that were written.
+            PromptError: parts are missing, or the prompts differ from the saved ones.
         """
         given: Any = values
         source = given.get("source", {}) if isinstance(given, Mapping) else None
@@ -235,22 +235,22 @@ class PromptBatch(Sequence[Prompt]):
 
     @property
     def answer_kind(self) -> AnswerKind:
-        """What answers are scored against: `classes` of the batch, `choices` of each prompt, `vocabulary`."""
+        """Words that answers are scored against: `classes` of the batch, `choices` of each prompt, `vocabulary`."""
         kind = self.prompts[0].kind
         assert kind is not None
         return kind
 
     @property
     def score(self) -> WordScore:
-        """How candidates of several tokens are scored, see `build_prompts`."""
+        """Score of candidates with several tokens, see `build_prompts`."""
         return self.prompts[0].score
 
     @property
     def candidates(self) -> tuple[Candidate, ...]:
-        """What each class's label word adds to a prompt, in class order.
+        """Candidates of the classes, in class order: the text and tokens each label word adds to a prompt.
 
         Raises:
-            PromptError: every prompt has candidates of its own, see `Prompt.candidates`.
+            PromptError: each prompt has its own candidates, see `Prompt.candidates`.
         """
         if not self.has_classes:
             raise PromptError(
@@ -261,7 +261,7 @@ class PromptBatch(Sequence[Prompt]):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Names of the classes; of choices what they are: the right one, the one taught, others."""
+        """Names of the classes; for choices, their status: `right`, `taught` (demonstrated), `other`."""
         first = self.prompts[0]
         if first.kind == "vocabulary":
             return ("next token", "its rival") if first.label_words else ()
@@ -275,7 +275,7 @@ class PromptBatch(Sequence[Prompt]):
 
     @property
     def n_labels(self) -> int:
-        """Number of classes or choices; of texts 0."""
+        """Number of classes or choices; 0 for texts."""
         return len(self.prompts[0].label_words)
 
     @property
@@ -308,7 +308,7 @@ class PromptBatch(Sequence[Prompt]):
         """First token id of each label word, in class order.
 
         Raises:
-            PromptError: the prompts have choices of their own, see `choice_tokens`.
+            PromptError: each prompt has its own choices, see `choice_tokens`.
         """
         if self.n_labels and not self.has_classes:
             raise PromptError(
@@ -345,7 +345,7 @@ class PromptBatch(Sequence[Prompt]):
 
     @cached_property
     def position_roles(self) -> Int[Tensor, "batch pos"]:
-        """Place in `ROLES` of each token's role, -1 after a prompt's end."""
+        """Index in `ROLES` of each token's role, -1 after a prompt's end."""
         places = torch.full((len(self), int(self.lengths.max())), NOTHING)
         for row, prompt in enumerate(self.prompts):
             for span in prompt.spans:
@@ -354,7 +354,7 @@ class PromptBatch(Sequence[Prompt]):
 
     @cached_property
     def position_spans(self) -> Int[Tensor, "batch pos"]:
-        """Number of the text span each token is in, -1 in none."""
+        """Index of the text span that contains each token, -1 outside all spans."""
         numbers = torch.full((len(self), int(self.lengths.max())), NOTHING)
         for row, spans in enumerate(self.text_spans):
             for number, (start, stop) in enumerate(spans):
@@ -363,7 +363,7 @@ class PromptBatch(Sequence[Prompt]):
 
     @property
     def has_answers(self) -> bool:
-        """True if the right answer of every query is known; a token the model itself says is none."""
+        """True if the correct answer of every query is known; the model's own prediction does not count."""
         return all(
             prompt.answer is not None
             and (prompt.kind != "vocabulary" or prompt.target + 1 < len(prompt))
@@ -375,7 +375,7 @@ class PromptBatch(Sequence[Prompt]):
         """True class of each query.
 
         Raises:
-            PromptError: if a prompt has none.
+            PromptError: a prompt has no answer.
         """
         answers = [prompt.answer for prompt in self.prompts]
         missing = sum(answer is None for answer in answers)
@@ -390,7 +390,7 @@ class PromptBatch(Sequence[Prompt]):
         """True at tokens with this role.
 
         Raises:
-            PromptError: unknown role, or a text role of prompts made from bare positions.
+            PromptError: unknown role, or a text role in prompts made from bare positions.
         """
         if role not in ROLES:
             raise PromptError(f"Unknown role {role!r}. {near_matches(role, ROLES)}")
@@ -416,5 +416,5 @@ class PromptBatch(Sequence[Prompt]):
 
 
 def _plain(numbers: Sequence[int | None]) -> tuple[int | None, ...]:
-    """Numbers of NumPy and torch as the plain ones they are."""
+    """NumPy and torch numbers as Python integers."""
     return tuple(None if number is None else int(number) for number in numbers)

@@ -1,4 +1,4 @@
-"""`build_prompts`: a task, a tokenizer and a seed give a `PromptBatch`."""
+"""`build_prompts`: a `PromptBatch` from a task, a tokenizer and a seed."""
 
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
@@ -41,7 +41,7 @@ from icl_mech.tasks import Example, Task, as_task
 from icl_mech.tasks.types import text_fault
 
 WHOLE_TEXT = "whole text"
-"""How prompts are tokenised; those without this record were put together from pieces."""
+"""Tokenisation record of prompts; prompts without it were assembled from separately tokenised pieces."""
 
 
 @redrawable
@@ -70,55 +70,55 @@ def build_prompts(
     template_kwargs: Mapping[str, Any] | None = None,
     today: str | None = None,
 ) -> PromptBatch:
-    r"""`n` prompts: demonstrations - per class, in all, or chosen ones -, then a query.
+    r"""`n` prompts: demonstrations (per class, in all, or chosen), then a query.
 
     Args:
         task: The task, or its name.
         model_or_tokenizer: Model (its context length is respected) or tokenizer.
         shots: Demonstrations per class, in random order (default 1); 0 gives zero-shot prompts.
         total: Instead of `shots`: demonstrations in all, the class of each drawn independently and
-            uniformly, anew for every prompt, no text twice. With one seed fewer are the first of more.
-            `max`: the largest number with which every prompt fits the model's context, counted with the
-            label word of most tokens in every place, so that it is the same whatever `labels` says; or
+            uniformly, redrawn for every prompt, no text twice. For a fixed seed, smaller sets are prefixes of larger
+            ones. `max`: the largest number with which every prompt fits the model's context, counted with the
+            label word of the most tokens everywhere, so that it does not depend on `labels`; or
             as many as the task has texts for, with a warning.
         n: Number of prompts (default 50, or one for each of `queries`).
-        seed: Same seed, same texts and order, whatever `labels` says (of open answers, see
+        seed: The same seed gives the same texts and order for all `labels` (for open answers, see
             `icl_mech.prompts.open_answers`); shared demonstrations depend on seed and `shots` only.
         labels: Which class the demonstrations display.
-        false_share: Probability with which each demonstration displays it, instead of its true
-            class: the dose of false labels; None: always.
-        demonstrations: One set for all prompts (`shared`, the default of `shots`), or drawn anew
-            (`per_prompt`, that of `total`), in both cases without replacement inside a prompt; or chosen
-            examples, in their order, for all prompts. Chosen and drawn ones are never the query.
-        queries: Chosen queries, instead of those that `n`, `balanced` and `split` draw.
-        choices: Of open answers: the words that every prompt's answer is scored against besides the
-            query's own (its right answer, and its `other`), in this order; words that demonstrations can
-            display and are not among them are added. None: those that `icl_mech.prompts.open_answers`
-            says; `[]`: those of demonstrations alone. With all of them named, chance does not change with
+        false_share: Probability with which each demonstration displays this class instead of its true
+            class, the dose of false labels; None: always.
+        demonstrations: One set for all prompts (`shared`, the default with `shots`), or a new draw for each prompt
+            (`per_prompt`, the default with `total`), in both cases without replacement inside a prompt; or chosen
+            examples, in this order, for all prompts. The query is never among the demonstrations.
+        queries: Chosen queries, instead of those drawn with `n`, `balanced` and `split`.
+        choices: For open answers: the words that every prompt's answer is scored against in addition to the
+            query's own (its correct answer, and its `other`), in this order; words that demonstrations can
+            display are added if missing. None: the choices described in `icl_mech.prompts.open_answers`;
+            `[]`: only words of the demonstrations. If all words are given, chance does not depend on
             what is displayed.
         balanced: Queries with equally many true answers per class.
-        bos: Put a BOS token first; None: what the tokenizer does by itself (GPT-2 and SmolLM2
-            put none; a bridge not loaded by `load_model` may have been set to put one).
-        split: Where queries come from. `train`: training examples that no demonstration of the
-            prompt shows, to fit something on (`fit_reweighting`) and keep `test` for the end.
-        special_tokens: What `</s>` and the like in texts and label words are: their letters
-            (`text`), or an error (`refuse`). Those the template itself writes stay special.
-        score: How label words of several tokens are scored behind the target: by their first token
-            (`first`), by log P of all of them (`sum`), or per token (`mean`). None: `first` where they
+        bos: Prepend a BOS token; None: the tokenizer's default (GPT-2 and SmolLM2
+            add none; a bridge not loaded by `load_model` may have been set to add one).
+        split: Split that queries come from. `train`: training examples that no demonstration of the
+            prompt shows, for fitting (`fit_reweighting`) while `test` is held out.
+        special_tokens: How `</s>` and the like in texts and label words are read: as plain characters
+            (`text`), or an error (`refuse`). Special tokens written by the template stay special.
+        score: Score of label words with several tokens: their first token
+            (`first`), log P of all tokens (`sum`), or log P per token (`mean`). None: `first` if all
             begin with different tokens, else `sum`. Recorded.
-        chat: Every demonstration is a turn of the user and one of the assistant, written by the tokenizer's
-            chat template: the user says the task's template up to `{label}`, the assistant the label word.
-        system: Of a chat: what the system says.
-        prefill: Of a chat: what stands before the answer, such as an empty thought
-            (`"<think>\n\n</think>\n\n"`), where the chat template does not write it itself.
-        template_kwargs: Of a chat: options of its template, such as `{"enable_thinking": False}`.
-        today: Of a chat whose template writes a date: the day, such as `2026-01-01`.
+        chat: Render each demonstration as a user turn and an assistant turn, with the tokenizer's
+            chat template: the user turn is the task's template up to `{label}`, the assistant turn the label word.
+        system: Chat only: the system message.
+        prefill: Chat only: text before the answer, such as an empty thought
+            (`"<think>\n\n</think>\n\n"`), if the chat template does not write it itself.
+        template_kwargs: Chat only: options of the chat template, such as `{"enable_thinking": False}`.
+        today: Chat only: the date written by the chat template, such as `2026-01-01`.
 
     Raises:
-        PromptError: two ways to demonstrations at once, too few examples, label words sharing a first
+        PromptError: two ways of choosing demonstrations at once, too few examples, label words sharing a first
             token with `score="first"`, a text without tokens, a prompt longer than the model's context, a
-            chat template that is not there or changes what is said, options of a chat without `chat=True`.
-        TaskError: unknown task name, or a share that the label setting cannot have.
+            chat template that is missing or changes the contents of turns, chat options without `chat=True`.
+        TaskError: unknown task name, or a false share that the label setting does not support.
     """
     task = as_task(task)
     if task.is_open:
@@ -178,7 +178,9 @@ def build_prompts(
         sizes = [len(reader.encode(f"a {label}").ids) for label in task.labels]
         longest = sizes.index(max(sizes))
         way.fit(
-            asked, limit, lambda own, q: longest_run(prompt(own, [longest] * len(own), q, None))
+            asked,
+            limit,
+            lambda demos, q: longest_run(prompt(demos, [longest] * len(demos), q, None)),
         )
     prompts: list[Prompt] = []
     for number, query in enumerate(asked):
@@ -219,10 +221,10 @@ def _writing(
     template_kwargs: Mapping[str, Any] | None = None,
     today: str | None = None,
 ) -> Writing:
-    """The task's template, filled in or as turns of a chat.
+    """Rendering of the task's template, filled in or as turns of a chat.
 
     Raises:
-        PromptError: options of a chat without one.
+        PromptError: chat options without `chat=True`.
     """
     if chat:
         kwargs = template_kwargs or {}
@@ -235,26 +237,26 @@ def _writing(
 
 
 def pool_size(task: Task, balanced: bool, split: Split, others: Sequence[Example]) -> int:
-    """How many queries `draw_queries` draws from: if balanced, the most of which every class has as many."""
+    """Number of queries that `draw_queries` can draw; if balanced, the largest number with equal classes."""
     sizes = [len(without(group, others)) for group in task.by_class(split)]
     return min(sizes) * len(sizes) if balanced else sum(sizes)
 
 
 def listed(texts: object, one: str) -> list[str]:
-    """The texts of a list; `one` says what a single string would have been.
+    """The texts of a list, checked; `one` names a single text in messages.
 
     Raises:
-        PromptError: no list of texts.
+        PromptError: not a list of texts.
     """
     if isinstance(texts, str | bytes):
         raise PromptError(f"texts is one string; give a list of texts, for one {one} [text].")
     if not isinstance(texts, Iterable):
         raise PromptError(f"texts is a {type(texts).__name__}; give a list of texts.")
-    found = list(texts)
-    for number, text in enumerate(found):
+    strings = list(texts)
+    for number, text in enumerate(strings):
         if fault := text_fault(text):
             raise PromptError(f"Text {number} {fault}.")
-    return found
+    return strings
 
 
 def finished(
@@ -264,13 +266,13 @@ def finished(
     limit: int | None,
     **more: object,
 ) -> PromptBatch:
-    """The batch of finished prompts, with where they come from.
+    """Batch of finished prompts, with their provenance.
 
     Raises:
         PromptError: a prompt is longer than the model's context.
     """
     check_lengths(prompts, limit)
-    if len({prompt.score for prompt in prompts}) > 1:  # in some all words begin differently
+    if len({prompt.score for prompt in prompts}) > 1:  # in some prompts all words begin differently
         prompts = [replace(prompt, score="sum") for prompt in prompts]
     warn_of_copies(prompts, 5)
     made = {
@@ -296,8 +298,8 @@ def build_prompt_pairs(
         task: The task, or its name.
         model_or_tokenizer: Model or tokenizer.
         false_labels: Which class the false demonstrations display.
-        false_share: Probability with which each of them displays it, instead of its true class.
-        **options: Those of `build_prompts`.
+        false_share: Probability with which each of them displays this class instead of its true class.
+        **options: Options of `build_prompts`.
 
     Raises:
         PromptError: as `build_prompts`; also if `labels` is given.
@@ -305,8 +307,8 @@ def build_prompt_pairs(
     if "labels" in options:
         raise PromptError("build_prompt_pairs sets labels itself; choose false_labels=.")
     conformed("false_labels", false_labels, LabelSetting, PromptError)
-    own, given = inspect.signature(build_prompts), (task, model_or_tokenizer)
-    bound_to(own, "build_prompts", given, options, PromptError)
+    signature, given = inspect.signature(build_prompts), (task, model_or_tokenizer)
+    bound_to(signature, "build_prompts", given, options, PromptError)
     task = as_task(task)
     if task.is_open:
         sides = [OpenSide("correct"), OpenSide(false_labels, false_share)]
@@ -337,17 +339,17 @@ def _open_batches(
     score: WordScore | None = None,
     **chat: Any,
 ) -> list[PromptBatch]:
-    """Prompts with open answers, of which `shots` are all demonstrations, as are `total`.
+    """Prompts with open answers; without classes, `shots` and `total` both count all demonstrations.
 
     Raises:
-        PromptError: what `build_prompts` says.
+        PromptError: as `build_prompts`.
     """
     if not balanced:
         raise PromptError("balanced=False has no effect on open answers, which have no classes.")
     _check_total(task, shots, total, demonstrations)
     given = chosen_demonstrations(task, demonstrations, shots, total)
     asked = None if queries is None else chosen_queries(task, queries, n, given or [])
-    count = next((own for own in (shots, total) if isinstance(own, int)), 1)
+    count = next((number for number in (shots, total) if isinstance(number, int)), 1)
     shared = total is None and demonstrations != "per_prompt"
     draw = OpenDraw(count, n or PROMPTS, seed, shared, split, given, asked, choices)
     tokenizer, limit = tokenizer_and_limit(model_or_tokenizer)
@@ -373,7 +375,7 @@ def _open_batches(
 def _check_total(
     task: Task, shots: int | None, total: Total | None, demonstrations: object
 ) -> None:
-    """Refuse two counts of demonstrations; `total` draws them anew for every prompt, as with classes."""
+    """Reject two counts of demonstrations; as with classes, `total` redraws them for every prompt."""
     if (shots is not None and total is not None) or total == "max":
         raise PromptError(
             f"Task {task.name!r} has no classes, so shots and total both count all demonstrations; give "
@@ -387,17 +389,17 @@ def _check_total(
 
 
 def longest_run(prompt: Prompt) -> int:
-    """Tokens of the longest pass over a prompt: whole candidates follow it, but for their last tokens."""
+    """Number of tokens in the longest forward pass: the prompt and a candidate without its last token."""
     words = (*prompt.label_words, *prompt.accepted)
     rest = 1 if prompt.score == "first" else max(map(len, words), default=1)
     return len(prompt) + rest - 1
 
 
 def check_lengths(prompts: Sequence[Prompt], limit: int | None) -> None:
-    """Refuse prompts longer than the model's context; nothing is ever truncated.
+    """Reject prompts longer than the model's context; prompts are never truncated.
 
     Raises:
-        PromptError: says by how much the longest is too long, and how many are.
+        PromptError: states how many prompts are too long, and by how much the longest is.
     """
     lengths = [longest_run(prompt) for prompt in prompts]
     longest = max(lengths, default=0)
@@ -411,10 +413,10 @@ def check_lengths(prompts: Sequence[Prompt], limit: int | None) -> None:
 
 
 def tokenizer_and_limit(model_or_tokenizer: object) -> tuple[Any, int | None]:
-    """The tokenizer of a model, or the tokenizer itself, and how many tokens a prompt may have.
+    """Tokenizer of a model, or the tokenizer itself, and the maximum prompt length in tokens, if known.
 
     Raises:
-        PromptError: there is none.
+        PromptError: there is no tokenizer.
     """
     tokenizer = getattr(model_or_tokenizer, "tokenizer", None)
     if tokenizer is None:

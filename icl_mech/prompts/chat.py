@@ -1,4 +1,4 @@
-"""A chat template as a `Template`, to be changed or kept with a task."""
+"""`chat_template`: a tokenizer's chat template as a `Template`, to edit or to store with a task."""
 
 from icl_mech.errors import PromptError
 from icl_mech.prompts.build import tokenizer_and_limit
@@ -20,17 +20,17 @@ def chat_template(
 
     Each demonstration becomes a user turn and an assistant turn, the query a user turn and the
     beginning of the assistant's. `build_prompts(..., chat=True)` renders the turns of every prompt
-    instead, and so takes templates that do not write all turns alike.
+    instead, so it also supports chat templates that render turns differently.
 
     Args:
         model_or_tokenizer: Model or tokenizer with a chat template.
-        user: What the user says, with `{text}` (and `{text2}`).
-        assistant: What the model answers, with `{label}` behind something.
-        system: What the system says, for chat templates that allow it.
-        today: The day that a template with a date writes.
+        user: The user's message, with `{text}` (and `{text2}`).
+        assistant: The model's answer, with some text before `{label}`.
+        system: The system message, for chat templates that allow one.
+        today: Date written by chat templates that contain one.
 
     Raises:
-        PromptError: no chat template, or one that does not write all turns alike.
+        PromptError: no chat template, or one that renders turns differently.
         TaskError: a placeholder is missing or unknown.
     """
     tokenizer, _ = tokenizer_and_limit(model_or_tokenizer)

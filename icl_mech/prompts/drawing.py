@@ -1,8 +1,9 @@
-"""Which demonstrations and queries prompts show: drawn by seed, or chosen ones.
+"""Sampling of demonstrations and queries: drawn by seed, or given.
 
-Three ways to demonstrations. *Per class*: as many of every class, in random order (Wang et al. 2023).
-*In all*: the class of each is drawn by itself, uniformly, then a text of it that the prompt does not show
-yet; anew for every prompt (Halawi et al. 2023, §2). *Chosen*: those given, in the order given.
+There are three ways to choose demonstrations. *Per class*: equally many of each class, in random order (Wang et al.
+2023). *In all*: the class of each demonstration is drawn independently and uniformly, then a text of that class that
+the prompt does not show yet; redrawn for every prompt (Halawi et al. 2023, §2). *Chosen*: given examples, in the given
+order.
 """
 
 import hashlib
@@ -25,17 +26,17 @@ Total = Annotated[
 ]
 
 QUERIES, SHOWN, DEMONSTRATIONS, IN_ALL, SHOWN_IN_ALL = range(5)
-"""Separate random streams of a seed: shared demonstrations are the same for any n and split."""
+"""Separate random streams of a seed, so that shared demonstrations are the same for any n and split."""
 
 PER_CLASS = 1
-"""Demonstrations of every class where nothing else is said."""
+"""Default number of demonstrations per class."""
 
 PROMPTS = 50
-"""Prompts where nothing else is said."""
+"""Default number of prompts."""
 
 
 def stream(seed: int, kind: int, *more: int) -> np.random.Generator:
-    """One of a seed's streams."""
+    """One of the random streams of a seed."""
     return np.random.default_rng([seed, kind, *more])
 
 
@@ -51,12 +52,12 @@ class PerClass:
     seed: int
 
     def __post_init__(self) -> None:
-        """Take the streams that all prompts draw from in turn."""
+        """Set up the streams that all prompts draw from in turn."""
         self._demos = stream(self.seed, DEMONSTRATIONS)
         self._shown = stream(self.seed, SHOWN)
 
     def source(self) -> dict[str, Any]:
-        """Demonstrations per class."""
+        """Provenance: demonstrations per class."""
         return {"shots": self.shots, "demonstrations": "shared" if self.shared else "per_prompt"}
 
     def labels(self, number: int) -> np.random.Generator:
@@ -64,7 +65,7 @@ class PerClass:
         return self._shown
 
     def draw(self, number: int, query: Example | None) -> list[Example]:
-        """The next ones of the stream.
+        """The next demonstrations of the stream.
 
         Raises:
             PromptError: a class has too few examples.
@@ -85,10 +86,10 @@ class PerClass:
 
 @dataclass
 class InAll:
-    """`total` demonstrations in all, the class of each drawn by itself.
+    """`total` demonstrations in all, the class of each drawn independently.
 
-    Every prompt has streams of its own: with one seed, a prompt with fewer demonstrations shows the first
-    ones of the same prompt with more, under the same shift of labels.
+    Every prompt has its own random streams: for a fixed seed, smaller sets of demonstrations are prefixes of larger
+    ones, with the same shift of labels.
     """
 
     task: Task
@@ -105,7 +106,7 @@ class InAll:
         self.groups = self.task.by_class("train")
 
     def source(self) -> dict[str, Any]:
-        """Demonstrations in all; of `max` also what bounds them, `context` or `texts`."""
+        """Provenance: demonstrations in all; for `max` also the limit that applied, `context` or `texts`."""
         bound = {"total_bound": self.bound} if self.bound else {}
         return {"total": self.total, **bound, "demonstrations": "per_prompt"}
 
@@ -114,17 +115,17 @@ class InAll:
         return stream(self.seed, SHOWN_IN_ALL, number)
 
     def draw(self, number: int, query: Example | None) -> list[Example]:
-        """Those of one prompt.
+        """Demonstrations of one prompt.
 
         Raises:
             PromptError: a class has too few examples.
         """
         assert self.total != "max"
-        found, ended = self.sequence(number, query, self.total)
+        demonstrations, ended = self.sequence(number, query, self.total)
         if ended is None:
-            return found
+            return demonstrations
         raise PromptError(
-            f"Task {self.task.name!r} has {sum(e.label == ended for e in found)} training examples of "
+            f"Task {self.task.name!r} has {sum(e.label == ended for e in demonstrations)} training examples of "
             f"{self.task.labels[ended]!r} that prompt {number} can show, and the classes drawn for "
             f"total={self.total} ask for more. Use a smaller total, or 'max'."
         )
@@ -132,22 +133,23 @@ class InAll:
     def sequence(
         self, number: int, query: Example | None, most: int
     ) -> tuple[list[Example], int | None]:
-        """Up to `most` demonstrations of one prompt, and the class that ran out of texts before."""
+        """Up to `most` demonstrations of one prompt, and the class that ran out of texts first, if any."""
         generator = stream(self.seed, IN_ALL, number)
         others = _apart(query, self.queries, self.split)
         left = []
         for group in self.groups:
-            own = without(group, others)
-            left.append(map(own.__getitem__, generator.permutation(len(own))))  # few are taken
-        found: list[Example] = []
+            examples = without(group, others)
+            # A lazy map: only a few of the permuted examples are taken.
+            left.append(map(examples.__getitem__, generator.permutation(len(examples))))
+        demonstrations: list[Example] = []
         shown: set[tuple[str, ...]] = set()
         for label in generator.integers(len(left), size=most).tolist():
             example = next((e for e in left[label] if e.keys not in shown), None)
             if example is None:
-                return found, label
+                return demonstrations, label
             shown.add(example.keys)
-            found.append(example)
-        return found, None
+            demonstrations.append(example)
+        return demonstrations, None
 
     def fit(
         self,
@@ -155,15 +157,15 @@ class InAll:
         limit: int | None,
         length: Callable[[Sequence[Example], Example], int],
     ) -> None:
-        """Settle `max`: the largest number with which every prompt fits the context.
+        """Resolve `max`: the largest number of demonstrations with which every prompt fits the context.
 
         Args:
-            queries: Of all prompts.
-            limit: Tokens of the context.
-            length: Of a prompt with these demonstrations before a query, whatever labels they show.
+            queries: Queries of all prompts.
+            limit: Context length in tokens.
+            length: Length of a prompt with these demonstrations before a query, whatever labels they show.
 
         Raises:
-            PromptError: nobody knows the context.
+            PromptError: the context length is unknown.
         """
         if limit is None:
             raise PromptError(
@@ -172,12 +174,14 @@ class InAll:
             )
         best, self.bound = limit // 2, "context"  # a text and a label are two tokens at least
         for number, query in enumerate(queries):
-            found, ended = self.sequence(number, query, best)
+            demonstrations, ended = self.sequence(number, query, best)
             if ended is not None:
-                best, self.bound = len(found), "texts"
+                best, self.bound = len(demonstrations), "texts"
 
-            def fits(count: int, own: Sequence[Example] = found, query: Example = query) -> bool:
-                return length(own[:count], query) <= limit
+            def fits(
+                count: int, shown: Sequence[Example] = demonstrations, query: Example = query
+            ) -> bool:
+                return length(shown[:count], query) <= limit
 
             if not fits(best):
                 best, self.bound = largest(fits, best - 1), "context"
@@ -191,7 +195,7 @@ class InAll:
 
 
 def largest(fits: Callable[[int], bool], most: int) -> int:
-    """The largest number up to `most` that fits, found from below; 0 if none does."""
+    """The largest number up to `most` that fits, searched from below; 0 if none fits."""
     step = 1
     while step < most and fits(step):
         step *= 2
@@ -212,20 +216,20 @@ class Chosen:
     shared: bool = True
 
     def source(self) -> dict[str, Any]:
-        """That they were given, how many, and what recognises them."""
+        """Provenance of given demonstrations: their number and fingerprint."""
         return given_source(self.examples)
 
     def labels(self, number: int) -> np.random.Generator:
-        """As of shared ones."""
+        """The label stream of shared demonstrations."""
         return stream(self.seed, SHOWN)
 
     def draw(self, number: int, query: Example | None) -> list[Example]:
-        """They, in the order given."""
+        """The given demonstrations, in order."""
         return self.examples
 
 
 Way = PerClass | InAll | Chosen
-"""How prompts get their demonstrations."""
+"""Ways of choosing demonstrations."""
 
 
 def way_of(
@@ -238,10 +242,10 @@ def way_of(
     split: Split,
     seed: int,
 ) -> Way:
-    """What the options of `build_prompts` ask for.
+    """The way of choosing demonstrations, from the options of `build_prompts`.
 
     Raises:
-        PromptError: two ways at once, or examples that are none of the task's.
+        PromptError: two ways at once, or examples that do not fit the task.
     """
     given = chosen_demonstrations(task, demonstrations, shots, total)
     if given is not None:
@@ -269,10 +273,10 @@ def chosen_demonstrations(
     shots: int | None,
     total: Total | None,
 ) -> list[Example] | None:
-    """Given demonstrations; None where they are drawn.
+    """Given demonstrations; None if they are drawn.
 
     Raises:
-        PromptError: a number of them besides, or examples that are none of the task's.
+        PromptError: `shots` or `total` is given too, or examples do not fit the task.
     """
     if demonstrations is None or isinstance(demonstrations, str):
         return None
@@ -288,43 +292,43 @@ def chosen_demonstrations(
 def chosen_queries(
     task: Task, queries: Sequence[Example], n: int | None, shown: Sequence[Example]
 ) -> list[Example]:
-    """Given queries; `shown` are the chosen demonstrations.
+    """Given queries, checked; `shown` are the chosen demonstrations.
 
     Raises:
-        PromptError: none, another number than `n`, examples that are none of the task's, or one
+        PromptError: no queries, not `n` of them, examples that do not fit the task, or a query
             that the chosen demonstrations answer.
     """
-    found = check_examples(task, queries, "queries")
-    if not found:
+    chosen = check_examples(task, queries, "queries")
+    if not chosen:
         raise PromptError("queries is empty; give one Example at least, or leave it out.")
-    if n not in (None, len(found)):
-        raise PromptError(f"n={n} and {len(found)} queries; leave n out where queries are given.")
-    for number, query in enumerate(found):
+    if n not in (None, len(chosen)):
+        raise PromptError(f"n={n} and {len(chosen)} queries; leave n out where queries are given.")
+    for number, query in enumerate(chosen):
         if len(without([query], shown)) < 1:
             raise PromptError(
                 f"Query {number} ({query.text[:40]!r}) is among the demonstrations, which would answer "
                 "it; take it out of one of them."
             )
-    return found
+    return chosen
 
 
 def draw_queries(
     task: Task, n: int, balanced: bool, split: Split, others: Sequence[Example], seed: int
 ) -> list[Example]:
-    """Queries of a split that share no text with `others`.
+    """Queries drawn from a split that share no text with `others`.
 
     Raises:
-        PromptError: there are too few.
+        PromptError: too few examples.
     """
     generator = stream(seed, QUERIES)
     groups = [without(group, others) for group in task.by_class(split)]
-    kind = "test" if split == "test" else "training"
+    split_name = "test" if split == "test" else "training"
     besides = " besides the demonstrations" if others else ""
     if not balanced:
         examples = without(getattr(task, split), others)
         if n > len(examples):
             raise PromptError(
-                f"Task {task.name!r} has {len(examples)} {kind} examples{besides}, "
+                f"Task {task.name!r} has {len(examples)} {split_name} examples{besides}, "
                 f"n={n} asked for more."
             )
         return [examples[i] for i in generator.permutation(len(examples))[:n]]
@@ -335,7 +339,7 @@ def draw_queries(
         if wanted > len(groups[label]):
             fits = min(len(group) for group in groups) * len(groups)
             raise PromptError(
-                f"Task {task.name!r} has {len(groups[label])} {kind} examples of "
+                f"Task {task.name!r} has {len(groups[label])} {split_name} examples of "
                 f"{task.labels[label]!r}{besides}, but n={n} balanced prompts need {wanted}. "
                 f"Use n <= {fits} or balanced=False."
             )
@@ -350,7 +354,7 @@ def without(examples: Sequence[Example], others: Sequence[Example]) -> list[Exam
 
 
 def said_demonstrations(source: Mapping[str, Any]) -> str:
-    """How many demonstrations prompts of a source show, in words; empty if it does not say."""
+    """Number of demonstrations in words, from the provenance of prompts; empty if it is not recorded."""
     if "shots" in source:
         of = "in all" if source.get("answers") == "open" else "per class"
         return f"{source['shots']} {of}"
@@ -361,16 +365,16 @@ def said_demonstrations(source: Mapping[str, Any]) -> str:
 
 
 def _apart(query: Example | None, queries: Sequence[Example], split: Split) -> Sequence[Example]:
-    """What the demonstrations of one prompt must not show; those of another split are apart already."""
+    """Examples that the demonstrations of one prompt must not show; other splits share no texts anyway."""
     return [query] if query is not None and (split == "train" or queries) else ()
 
 
 def check_examples(task: Task, given: Sequence[Example], what: str) -> list[Example]:
-    """Given examples, if they can be of the task.
+    """Given examples, checked against the task.
 
     Raises:
-        PromptError: a label that the task has not, no text, or no open answer where these are needed, or one
-            where there are classes.
+        PromptError: a label that the task does not have, a missing text, a missing open answer, or an open
+            answer in a task with classes.
     """
     names = ("text", "text2") if task.template.is_pair else ("text",)
     for number, example in enumerate(given):
@@ -383,11 +387,11 @@ def check_examples(task: Task, given: Sequence[Example], what: str) -> list[Exam
 
 
 def given_source(examples: Sequence[Example]) -> dict[str, Any]:
-    """What prompts record of chosen demonstrations."""
+    """Provenance of chosen demonstrations."""
     texts = examples_digest(examples)
     return {"demonstrations": "given", "given": len(examples), "given_texts": texts}
 
 
 def examples_digest(examples: Sequence[Example]) -> str:
-    """Recognises examples by texts and labels, in order."""
+    """Fingerprint of examples: texts and labels, in order."""
     return hashlib.sha256(repr([*map(astuple, examples)]).encode()).hexdigest()[:16]

@@ -1,7 +1,7 @@
-"""A text as the model's own tokenizer reads it: the tokens of one call, and the characters each of them holds.
+"""Tokenisation of whole texts with the model's own tokenizer, and the characters that each token covers.
 
-Nothing is tokenised in pieces: tokens of pieces put together are other ones wherever a vocabulary merges
-across an edge (`.` and a line break are one token of Qwen, Llama 3 and Mistral's Tekken).
+Texts are not tokenised in pieces: concatenated tokens of pieces differ wherever a vocabulary merges
+across a boundary (`.` and a line break are one token in Qwen, Llama 3 and Mistral's Tekken).
 """
 
 from bisect import bisect_right
@@ -16,16 +16,16 @@ from icl_mech.errors import PromptError
 Interval = tuple[int, int]
 
 _RARE = "𒐫 ꙮ ⵣ \U00100000"
-"""Unknown to every tokenizer that has unknown characters."""
+"""Characters that are unknown to every tokenizer with an unknown token."""
 
 _ANCHORS = ("\n", ".", "|", "a", "1", "\n\n", "?")
-"""Signs that tokenizers do not merge with what follows."""
+"""Characters that tokenizers usually do not merge with the text after them."""
 
 SETTLED, BEFORE = 24, 8
-"""Tokens of a text's end that are compared, and those read before them, when only its ending changes."""
+"""Tokens compared at the end of a text, and tokens of context before them, when only the ending changes."""
 
 SpecialTokens = Literal["text", "control", "refuse"]
-"""What becomes of `</s>` and the like written in a text: its letters, the token, an error."""
+"""Reading of `</s>` and the like written in a text: plain characters, the token, or an error."""
 
 
 class Encoded(NamedTuple):
@@ -33,19 +33,19 @@ class Encoded(NamedTuple):
 
     Attributes:
         ids: Token ids, without those that the tokenizer puts before every text.
-        offsets: Characters that each token holds, half-open. Tokens of parts of one character hold it all.
+        offsets: Half-open character interval of each token. Tokens that are parts of one character cover all of it.
     """
 
     ids: tuple[int, ...]
     offsets: tuple[Interval, ...]
 
     def behind(self, token: int, shift: int) -> "Encoded":
-        """The tokens from one on, with offsets in a text that begins `shift` characters earlier."""
+        """Tokens from `token` on, with offsets in a text that begins `shift` characters earlier."""
         moved = tuple((start + shift, stop + shift) for start, stop in self.offsets[token:])
         return Encoded(self.ids[token:], moved)
 
     def token_at(self, character: int) -> int | None:
-        """The token that begins at a character where the one before it ends; None if there is none."""
+        """Index of the token that begins at a character boundary between tokens; None if there is none."""
         token = next((t for t, (start, _) in enumerate(self.offsets) if start >= character), None)
         if token is None or self.offsets[token][0] != character:
             return None
@@ -54,17 +54,17 @@ class Encoded(NamedTuple):
 
 @dataclass
 class TextTokenizer:
-    """A Hugging Face tokenizer and what it makes of special tokens that a text writes.
+    """A Hugging Face tokenizer and its treatment of special tokens written in texts.
 
-    Special tokens that a template writes always are the tokens themselves; `special_tokens` says
-    what those in texts and label words are.
+    Special tokens written by a template are always read as tokens; `special_tokens` applies to
+    those in texts and label words.
     """
 
     tokenizer: Any
     special_tokens: SpecialTokens = "text"
 
     def start_tokens(self, bos: bool | None) -> tuple[int, ...]:
-        """Ids the tokenizer puts before a text; `bos` forces (True) or forbids (False) one.
+        """Ids that the tokenizer puts before a text; `bos` forces (True) or forbids (False) a BOS token.
 
         Raises:
             PromptError: `bos=True` with a tokenizer that has no BOS token.
@@ -87,16 +87,16 @@ class TextTokenizer:
         return ()
 
     def encode(self, text: str, letters: Sequence[Interval] = ()) -> Encoded:
-        """The tokens of a whole text.
+        """Tokens of a whole text.
 
         Args:
-            text: All of it.
-            letters: Characters, half-open, that are no template's: special tokens written there are what
-                `special_tokens` says.
+            text: The whole text.
+            letters: Half-open character intervals not written by a template: `special_tokens` applies to
+                special tokens in them.
 
         Raises:
-            PromptError: special tokens that are refused or cannot be written as text, or a tokenizer that
-                does not say which characters its tokens hold.
+            PromptError: special tokens that are rejected or cannot be read as text, or a tokenizer whose
+                tokens cannot be aligned with characters.
         """
         whole = self._call(text)
         written = [] if self.special_tokens == "control" else self._written(whole, letters)
@@ -117,21 +117,21 @@ class TextTokenizer:
     def endings(
         self, text: str, words: Sequence[str], after: str, letters: Sequence[Interval] = ()
     ) -> tuple[Encoded, int, list[Encoded]]:
-        """How a text is tokenised that goes on with each of several words, and then alike.
+        """Tokens of a text continued by each of several words and then by `after`.
 
         Returns:
-            The text with the first word; how many of its first tokens all have in common at least; and
-            behind these the tokens of the text with each word.
+            Tokens of the text with the first word; the number of leading tokens that are certainly shared; and
+            the tokens after these for each word.
 
-        Tokens depend on few of the characters around them. So where the end of the text alone, read from a
-        token on, gives the first word the tokens that the whole gives it, only this end is read again for
-        the others; else the whole text is.
+        Tokens depend on few of the surrounding characters. So if tokenising only the end of the text gives
+        the same tokens as the whole text for the first word, only this end is tokenised again for
+        the other words; otherwise the whole text is.
         """
 
         def read(word: str, far: int = 0) -> Encoded:
-            own = [(max(start - far, 0), stop - far) for start, stop in letters if stop > far]
-            own.append((len(text) - far, len(text) - far + len(word)))
-            return self.encode(text[far:] + word + after, own)
+            shifted = [(max(start - far, 0), stop - far) for start, stop in letters if stop > far]
+            shifted.append((len(text) - far, len(text) - far + len(word)))
+            return self.encode(text[far:] + word + after, shifted)
 
         first = read(words[0])
         end = next((t for t, (_, stop) in enumerate(first.offsets) if stop > len(text)), 0)
@@ -140,13 +140,13 @@ class TextTokenizer:
             far, near = first.offsets[start - BEFORE][0], first.offsets[start][0]
             tails = [read(word, far) for word in words]
             places = [tail.token_at(near - far) for tail in tails]
-            found = [t.behind(p, far) for t, p in zip(tails, places, strict=True) if p is not None]
-            if len(found) == len(tails) and found[0] == first.behind(start, 0):
-                return first, start, found
+            rests = [t.behind(p, far) for t, p in zip(tails, places, strict=True) if p is not None]
+            if len(rests) == len(tails) and rests[0] == first.behind(start, 0):
+                return first, start, rests
         return first, 0, [first, *map(read, words[1:])]
 
     def words(self, ids: Sequence[int]) -> tuple[str, ...]:
-        """The text of each token, as it reads inside a text."""
+        """Text of each token, as inside a longer text."""
         tokens = self.tokenizer.convert_ids_to_tokens(list(ids))
         decoded = (self.tokenizer.decode([i], clean_up_tokenization_spaces=False) for i in ids)
         return tuple(
@@ -156,7 +156,7 @@ class TextTokenizer:
 
     @cached_property
     def _control(self) -> frozenset[int]:
-        """Ids of special tokens, without one that unknown characters become."""
+        """Ids of special tokens, without the unknown token."""
         tokenizer = self.tokenizer
         added = getattr(tokenizer, "added_tokens_decoder", {}).items()
         control = {number for number, token in added if token.special}
@@ -165,7 +165,7 @@ class TextTokenizer:
         return frozenset(control - ({unknown} if unknown in self._call(_RARE).ids else set()))
 
     def _written(self, read: Encoded, letters: Sequence[Interval]) -> list[int]:
-        """Special tokens that stand where no template writes."""
+        """Special tokens outside of template text."""
         if not letters or self._control.isdisjoint(read.ids):
             return []
         return [
@@ -177,7 +177,7 @@ class TextTokenizer:
     def _as_letters(
         self, text: str, whole: Encoded, letters: Sequence[Interval], names: str
     ) -> Encoded:
-        """The tokens where only special tokens of the template divide what is read at once."""
+        """Tokens with special tokens in texts read as characters; only those of the template stay special."""
         control = [
             (token, interval)
             for token, interval in zip(whole.ids, whole.offsets, strict=True)
@@ -198,13 +198,13 @@ class TextTokenizer:
         return Encoded(tuple(ids), tuple(offsets))
 
     def _run(self, text: str, start: int, stop: int) -> Encoded:
-        """A part of a text without its special tokens; behind an anchor if something stands before it."""
+        """Tokens of a part of a text, read without special tokens; after an anchor unless it starts the text."""
         run = text[start:stop]
         if not start or not run:
             return self._call(run, split_special_tokens=True)
         for anchor in _ANCHORS:
             if anchor.isalnum() and run[:1].isalnum():
-                continue  # they would be one word
+                continue  # both would merge into one word
             both = self._call(anchor + run, split_special_tokens=True)
             token = both.token_at(len(anchor))
             if token is not None:
@@ -235,10 +235,10 @@ class TextTokenizer:
         return Encoded(tuple(read["input_ids"]), _untrimmed(read["offset_mapping"]))
 
     def _by_decoding(self, text: str, ids: Sequence[int]) -> tuple[Interval, ...]:
-        """Characters of each token of a tokenizer that does not say them: what tokens read as, in order.
+        """Character offsets for tokenizers without them, by decoding tokens in order.
 
         Raises:
-            PromptError: tokens do not read as the text.
+            PromptError: tokens do not decode to the text.
         """
         offsets: list[Interval] = []
         done, held = 0, 0
@@ -260,13 +260,13 @@ class TextTokenizer:
 
 
 def _untrimmed(offsets: Sequence[Interval]) -> tuple[Interval, ...]:
-    """Offsets of which those without a character hold the white space that was trimmed from them."""
-    found: list[Interval] = []
+    """Offsets in which empty intervals are extended over the white space that was trimmed from them."""
+    widened: list[Interval] = []
     end = 0
     for start, stop in offsets:
-        found.append((min(start, end), stop) if start == stop else (start, stop))
+        widened.append((min(start, end), stop) if start == stop else (start, stop))
         end = max(end, stop)
-    return tuple(found)
+    return tuple(widened)
 
 
 def _inside(character: int, intervals: Sequence[Interval]) -> bool:

@@ -1,4 +1,4 @@
-"""Prompts found in raw text: label words are located once, by characters."""
+"""Prompts from raw text: label words are located once, by characters."""
 
 import hashlib
 import re
@@ -29,22 +29,22 @@ def prompts_from_text(
     r"""Prompts from finished texts, e.g. `"Review: ...\nSentiment: Positive\n...Sentiment:"`.
 
     Every occurrence of a label word (with `between` before it and no letter after it) is a
-    demonstration's label; text between labels has the role `demo_text`, after the last one
+    demonstration's label; text between labels has the role `demo_text`, text after the last one
     `query_text`, and the last token is the target.
 
     Args:
         texts: Prompts that end where `between` and the answer would follow.
-        label_words: In class order.
+        label_words: Label words in class order.
         model: Model or tokenizer.
         answers: True class of each query, as index or label word.
         before: Only occurrences right after this text count, e.g. `"Sentiment:"` - needed
             when label words also occur inside the texts.
-        between: What stands before a label word, in the texts and between their end and the answer: `""`
-            in `答案：正面` or `(A)`. None: a space, or nothing where label words begin with one.
-        bos: As in `build_prompts`; a BOS token that a text writes itself is not put twice.
-        special_tokens: What `<|im_end|>` and the like in the texts are: the tokens (`control`),
-            as in texts of `tokenizer.apply_chat_template`; their letters (`text`); or an error
-            (`refuse`), since a finished text does not tell which.
+        between: Text before a label word, in the texts and between their end and the answer: `""`
+            in `答案：正面` or `(A)`. None: a space, or nothing if label words begin with one.
+        bos: As in `build_prompts`; a BOS token written in a text is not added twice.
+        special_tokens: How `<|im_end|>` and the like in the texts are read: as the tokens (`control`),
+            as in texts of `tokenizer.apply_chat_template`; as plain characters (`text`); or an error
+            (`refuse`), since the text itself does not show which is meant.
         score: As in `build_prompts`.
 
     Raises:
@@ -73,14 +73,14 @@ def prompts_from_text(
                 f"Text {number} ends in {between!r}, which is put between it and the answer; leave it out, or "
                 "give between=''."
             )
-        found = list(pattern.finditer(text))
+        matches = list(pattern.finditer(text))
         answer = None if answers is None else _class(answers[number], labels, number)
         prompts.append(
             assemble(
                 reader,
-                [*_split(text, found), RolePiece("format", None, between)],
+                [*_split(text, matches), RolePiece("format", None, between)],
                 asked,
-                label_classes=[labels.index(match.group(1)) for match in found],
+                label_classes=[labels.index(match.group(1)) for match in matches],
                 answer=answer,
                 bos=bos,
             )
@@ -110,39 +110,39 @@ def pairs_from_text(
     special_tokens: SpecialTokens = "refuse",
     score: WordScore | None = None,
 ) -> tuple[PromptBatch, PromptBatch]:
-    r"""(true, false) prompts whose falsehood stands before the query, not in demonstrations.
+    r"""(true, false) prompts with misleading context before the query, not in demonstrations.
 
-    A user who insists, a wrong document: prompt `i` is `true[i] + queries[i]` or `false[i] + queries[i]`.
-    What stands before the query has the role `demo_text`. Accuracy by layer, early exit, lenses and
-    ablations go by answers, and take such pairs as they take those of `build_prompt_pairs`. What goes by
-    displayed labels (prefix matching, label attending, flow) needs `claims`; what goes by single
-    demonstrations of known classes (`context_accuracy`) refuses them.
+    Examples are an insistent user or a wrong document: prompt `i` is `true[i] + queries[i]` or `false[i] + queries[i]`.
+    The text before the query has the role `demo_text`. Accuracy by layer, early exit, lenses and
+    ablations depend on answers only, and accept such pairs like those of `build_prompt_pairs`. Measurements based on
+    displayed labels (prefix matching, label attending, flow) need `claims`; measurements based on single
+    demonstrations of known classes (`context_accuracy`) reject them.
 
     Args:
-        true: What stands before each query where nothing is wrong, such as a document.
-        false: The same with what is false.
-        queries: The same after both, ending where the answer would follow.
-        label_words: In class order, without their leading space.
+        true: Correct text before each query, such as a document.
+        false: The same text with false statements.
+        queries: The queries, the same for both, ending where the answer would follow.
+        label_words: Label words in class order, without leading space.
         model: Model or tokenizer.
         answers: True class of each query, as index or label word.
-        false_answers: The class that the false text suggests; None: what its last claim displays, or
-            none, so that permuted scores and prefix matching are refused.
-        claims: A label word right after this text is a displayed label, such as `"I am sure it is"`;
-            None: no label word in these texts is one.
+        false_answers: The class that the false text suggests; None: the class displayed by its last claim, or
+            no class, so that permuted scores and prefix matching are rejected.
+        claims: Text before displayed labels, such as `"I am sure it is"`: a label word right after it counts;
+            None: no label word in these texts counts.
         bos: As in `build_prompts`.
         special_tokens: As in `prompts_from_text`.
         score: As in `build_prompts`.
 
     Raises:
-        PromptError: lists of other lengths, equal texts, a query whose tokens are not the same on both
-            sides, another number of claims, or a false answer that is the true one.
+        PromptError: lists of different lengths, equal texts, a query whose tokens differ between the two
+            sides, different numbers of claims, or a false answer that equals the true one.
     """
-    sides = [listed(own, "prompt") for own in (true, false)]
+    sides = [listed(texts, "prompt") for texts in (true, false)]
     asked = listed(queries, "prompt")
-    for name, own in zip(("true", "false"), sides, strict=True):
-        if len(own) != len(asked):
+    for name, texts in zip(("true", "false"), sides, strict=True):
+        if len(texts) != len(asked):
             raise PromptError(
-                f"{len(asked)} queries but {len(own)} {name} texts; give one for each."
+                f"{len(asked)} queries but {len(texts)} {name} texts; give one for each."
             )
     if claims is not None and (fault := text_fault(claims)):
         raise PromptError(f"claims= {fault}; give the text in front of label words, or None.")
@@ -153,7 +153,7 @@ def pairs_from_text(
     given = _answers(answers, len(asked))
     if given is None:
         raise PromptError("answers is None; a pair needs the true class of every query.")
-    right = [_class(own, labels, number) for number, own in enumerate(given)]
+    right = [_class(answer, labels, number) for number, answer in enumerate(given)]
     wrong = _answers(false_answers, len(asked))
     reader = TextTokenizer(tokenizer, special_tokens)
     between = _between(None, labels)
@@ -171,8 +171,8 @@ def pairs_from_text(
                     raise PromptError(
                         f"The {what} {number} ends in a space; what follows brings its own."
                     )
-            found = [] if pattern is None else list(pattern.finditer(text))
-            shown = [labels.index(match.group(1)) for match in found]
+            matches = [] if pattern is None else list(pattern.finditer(text))
+            shown = [labels.index(match.group(1)) for match in matches]
             taught = None
             if prompts is made[1]:
                 taught = shown[-1] if shown else None
@@ -186,7 +186,7 @@ def pairs_from_text(
                 assemble(
                     reader,
                     [
-                        *_before(text, found),
+                        *_before(text, matches),
                         RolePiece("query_text", None, query),
                         RolePiece("format", None, between),
                     ],
@@ -207,19 +207,19 @@ def pairs_from_text(
         "query_texts": digest,
         "bos": any(prompt.spans[0].role == "bos" for prompt in made[0]),
     }
-    kinds = ({"labels": "correct"}, {"labels": "false text"})
+    settings = ({"labels": "correct"}, {"labels": "false text"})
     pair = [
-        finished(prompts, {**source, **kind}, tokenizer, limit)
-        for prompts, kind in zip(made, kinds, strict=True)
+        finished(prompts, {**source, **setting}, tokenizer, limit)
+        for prompts, setting in zip(made, settings, strict=True)
     ]
     return pair[0], pair[1]
 
 
-def _demonstrations(text: str, found: Sequence[re.Match[str]]) -> tuple[list[RolePiece], str]:
-    """Stretches that end with a label word, and what follows the last."""
+def _demonstrations(text: str, matches: Sequence[re.Match[str]]) -> tuple[list[RolePiece], str]:
+    """Pieces up to the last label word, and the text after it."""
     pieces: list[RolePiece] = []
     end = 0
-    for demo, match in enumerate(found):
+    for demo, match in enumerate(matches):
         if match.start(1) > end:
             pieces.append(RolePiece("demo_text", demo, text[end : match.start(1)]))
         pieces.append(RolePiece("label_word", demo, match.group(1)))
@@ -227,30 +227,34 @@ def _demonstrations(text: str, found: Sequence[re.Match[str]]) -> tuple[list[Rol
     return pieces, text[end:]
 
 
-def _before(text: str, found: Sequence[re.Match[str]]) -> list[RolePiece]:
-    """What stands before the query; what follows the last claim joins it."""
-    pieces, rest = _demonstrations(text, found)
-    more = [RolePiece("demo_text", max(len(found) - 1, 0), rest)] if rest else []
+def _before(text: str, matches: Sequence[re.Match[str]]) -> list[RolePiece]:
+    """Pieces before the query; text after the last claim belongs to that claim."""
+    pieces, rest = _demonstrations(text, matches)
+    more = [RolePiece("demo_text", max(len(matches) - 1, 0), rest)] if rest else []
     return [*pieces, *more]
 
 
 def _check_alike(number: int, true: Prompt, false: Prompt) -> None:
-    """Refuse sides that differ in more than what stands before the query.
+    """Reject sides that differ in more than the text before the query.
 
     Raises:
-        PromptError: says in what.
+        PromptError: names the difference.
     """
     behind = [
-        [own.tokens[span.start : span.stop] for span in own.spans if span.role == "query_text"]
-        + [own.tokens[own.target :]]
-        for own in (true, false)
+        [
+            prompt.tokens[span.start : span.stop]
+            for span in prompt.spans
+            if span.role == "query_text"
+        ]
+        + [prompt.tokens[prompt.target :]]
+        for prompt in (true, false)
     ]
     if behind[0] != behind[1]:
         raise PromptError(
             f"The query {number} has other tokens after the true text than after the false one; let "
             "both texts end alike, with a line break for example."
         )
-    counts = [len(own.label_classes) for own in (true, false)]
+    counts = [len(prompt.label_classes) for prompt in (true, false)]
     if counts[0] != counts[1]:
         raise PromptError(
             f"The true text {number} makes {counts[0]} claims and the false one {counts[1]}; both need "
@@ -274,13 +278,13 @@ def _between(between: object, labels: Sequence[str]) -> str:
 
 
 REST = 24
-"""Characters behind a label word on which its last token may depend."""
+"""Characters after a label word that its last token may depend on."""
 
 
 def _after(pattern: re.Pattern[str], texts: Sequence[str]) -> str:
-    """What follows the first label word of the texts; a line break if nothing does."""
-    found = ((text, match.end()) for text in texts for match in pattern.finditer(text))
-    return next((text[end : end + REST] for text, end in found if end < len(text)), "\n")
+    """Text after the first label word in the texts; a line break if there is none."""
+    places = ((text, match.end()) for text in texts for match in pattern.finditer(text))
+    return next((text[end : end + REST] for text, end in places if end < len(text)), "\n")
 
 
 def _answers(answers: object, count: int) -> Sequence[int | str] | None:
@@ -294,8 +298,8 @@ def _answers(answers: object, count: int) -> Sequence[int | str] | None:
     return listed
 
 
-def _split(text: str, found: Sequence[re.Match[str]]) -> list[RolePiece]:
-    pieces, query = _demonstrations(text, found)
+def _split(text: str, matches: Sequence[re.Match[str]]) -> list[RolePiece]:
+    pieces, query = _demonstrations(text, matches)
     if not query:
         raise PromptError(
             "A text ends with a label word; it must end where the answer would follow."

@@ -1,4 +1,4 @@
-"""Checks that what is given as prompts are prompts, says how to make them if not, and draws more like them."""
+"""Validation of prompt arguments, with advice on how to build prompts, and drawing more prompts of the same kind."""
 
 import inspect
 import warnings
@@ -20,23 +20,23 @@ R = TypeVar("R")
 
 
 def check_batch(given: object, what: str = "prompts") -> PromptBatch:
-    """The prompts, if they are a batch.
+    """The prompts, checked to be a `PromptBatch`.
 
     Raises:
-        PromptError: says what was found and how prompts are made of it.
+        PromptError: names the type that was given and how to build prompts from it.
     """
     if isinstance(given, PromptBatch):
         return given
     raise PromptError(
-        f"{what}={shown(given)} is no PromptBatch, but {_found(given)}. {_advice(given)}"
+        f"{what}={shown(given)} is no PromptBatch, but {_described(given)}. {_advice(given)}"
     )
 
 
-def _found(given: object) -> str:
-    kind = type(given).__name__
-    article = "an" if kind[0] in "aeiouAEIOU" else "a"
+def _described(given: object) -> str:
+    type_name = type(given).__name__
+    article = "an" if type_name[0] in "aeiouAEIOU" else "a"
     inside = f" of {len(given)}" if isinstance(given, list | tuple) else ""
-    return f"{article} {kind}{inside}"
+    return f"{article} {type_name}{inside}"
 
 
 def _advice(given: object) -> str:
@@ -45,14 +45,14 @@ def _advice(given: object) -> str:
     if isinstance(given, Prompt):
         return "Make a batch of a single prompt with PromptBatch((prompt,))."
     inside = given if isinstance(given, Sequence) else ()
-    if inside and all(isinstance(one, Prompt) for one in inside):
+    if inside and all(isinstance(prompt, Prompt) for prompt in inside):
         return "Make a batch of them with PromptBatch(prompts)."
-    if inside and all(isinstance(one, PromptBatch) for one in inside):
+    if inside and all(isinstance(batch, PromptBatch) for batch in inside):
         return (
             "Give one batch, or where true and false demonstrations are compared the pair "
             "(true, false) as build_prompt_pairs returns it."
         )
-    if inside and all(isinstance(one, str) for one in inside):
+    if inside and all(isinstance(text, str) for text in inside):
         return (
             "Prompts know which of their tokens are label words; make them from texts with "
             "prompts_from_text(texts, label_words, model), or from a task with build_prompts; texts "
@@ -64,38 +64,38 @@ def _advice(given: object) -> str:
 # --- more prompts like these ---
 
 DRAWN: WeakKeyDictionary[PromptBatch, Callable[..., PromptBatch]] = WeakKeyDictionary()
-"""How a batch was drawn: of `model_or_tokenizer` and `n`; it holds no model."""
+"""Functions that redraw a batch, given `model_or_tokenizer` and `n`; they hold no reference to a model."""
 
 AllPrompts = PromptBatch | tuple[PromptBatch, PromptBatch]
 
 
 def redrawable(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorator: of batches with drawn queries it is known how to draw more like them."""
+    """Decorator that records how to draw more prompts like those of batches with drawn queries."""
     names = [*inspect.signature(function).parameters]
 
     @wraps(function)
     def build(*args: P.args, **kwargs: P.kwargs) -> R:
-        found = function(*args, **kwargs)
+        result = function(*args, **kwargs)
         given = {**dict(zip(names, args, strict=False)), **kwargs, "model_or_tokenizer": None}
         if given.get("queries") is None:
-            batches: Any = found if isinstance(found, tuple) else (found,)
+            batches: Any = result if isinstance(result, tuple) else (result,)
             for place, batch in enumerate(batches):
                 DRAWN[batch] = partial(_drawn, function, given, place)
-        return found
+        return result
 
     return build
 
 
 def _drawn(function: Callable[..., Any], given: dict[str, Any], place: int, **more: Any) -> Any:
-    found = function(**{**given, **more})
-    return found[place] if isinstance(found, tuple) else found
+    result = function(**{**given, **more})
+    return result[place] if isinstance(result, tuple) else result
 
 
 def drawn_again(prompts: AllPrompts, model: object, n: int) -> AllPrompts:
-    """`n` prompts drawn as these were, with the same seed; of a pair both sides.
+    """`n` prompts drawn like these, with the same seed; for a pair, both sides.
 
     Raises:
-        PromptError: they were not drawn, or there are too few examples.
+        PromptError: the prompts were not drawn, or there are too few examples.
     """
     batches = prompts if isinstance(prompts, tuple) else (prompts,)
     if any(batch not in DRAWN for batch in batches):
@@ -104,17 +104,17 @@ def drawn_again(prompts: AllPrompts, model: object, n: int) -> AllPrompts:
             "what build_prompts or build_prompt_pairs returns, without queries=."
         )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it was said of the first ones
-        found: Any = tuple(DRAWN[own](model_or_tokenizer=model, n=n) for own in batches)
-    again: AllPrompts = found if isinstance(prompts, tuple) else found[0]
+        warnings.simplefilter("ignore")  # the first batch has already warned
+        redrawn: Any = tuple(DRAWN[batch](model_or_tokenizer=model, n=n) for batch in batches)
+    again: AllPrompts = redrawn if isinstance(prompts, tuple) else redrawn[0]
     return again
 
 
 def room(prompts: AllPrompts, model: object, least: int, most: int) -> int:
-    """How many prompts can be drawn, up to `most`.
+    """Number of prompts that can be drawn, up to `most`.
 
     Raises:
-        PromptError: fewer than `least`, or none besides these.
+        PromptError: fewer than `least`, or prompts that were not drawn.
     """
     try:
         drawn_again(prompts, model, least)

@@ -1,4 +1,4 @@
-"""Which tokenizer it was: its name and a fingerprint of what its tokens depend on."""
+"""Identity of a tokenizer: its name and a fingerprint of everything its tokens depend on."""
 
 import hashlib
 import json
@@ -12,18 +12,18 @@ _KNOWN: WeakKeyDictionary[Any, tuple[int, dict[str, str]]] = WeakKeyDictionary()
 
 
 def tokenizer_identity(tokenizer: object) -> dict[str, str] | None:
-    """Name and fingerprint of a tokenizer, as prompts record them; None if it cannot be known.
+    """Name and fingerprint of a tokenizer, as recorded with prompts; None if it cannot be determined.
 
     The fingerprint covers vocabulary, merges and their options, added tokens, normaliser and
-    pre-tokeniser: equal ones give equal tokens. What it leaves out changes no text's tokens: BOS,
-    padding, truncation, decoding.
+    pre-tokeniser: equal fingerprints give equal tokens. It leaves out settings that do not change the tokens
+    of a text: BOS, padding, truncation, decoding.
     """
-    if not isinstance(tokenizer, Sized):  # something of the user's that only looks like a tokenizer
+    if not isinstance(tokenizer, Sized):  # a user's object that only resembles a tokenizer
         return None
     size = len(tokenizer)
     try:
         known = _KNOWN.get(tokenizer)
-    except TypeError:  # it cannot be remembered
+    except TypeError:  # not hashable or weakly referenceable
         return None
     if known is None or known[0] != size:
         content = _content(tokenizer)
@@ -31,7 +31,7 @@ def tokenizer_identity(tokenizer: object) -> dict[str, str] | None:
             return None
         digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
         name = str(getattr(tokenizer, "name_or_path", "")) or type(tokenizer).__name__
-        name = Path(name).name if exists(name) else name  # no path of this machine
+        name = Path(name).name if exists(name) else name  # keep local paths out of the record
         known = (size, {"name": name, "fingerprint": digest[:16]})
         _KNOWN[tokenizer] = known
     return dict(known[1])
@@ -39,7 +39,7 @@ def tokenizer_identity(tokenizer: object) -> dict[str, str] | None:
 
 def _content(tokenizer: object) -> Any:
     backend = getattr(tokenizer, "backend_tokenizer", None)
-    # A model library may give a tokenizer a token for padding, which no prompt holds.
+    # Model libraries may add a padding token, which no prompt contains.
     roles = {getattr(tokenizer, f"{role}_token", None) for role in ("bos", "eos", "unk")}
     padding = {getattr(tokenizer, "pad_token", None)} - roles
     if backend is not None and hasattr(backend, "to_str"):

@@ -1,10 +1,9 @@
-"""From a text with roles to a `Prompt`: its tokens, their spans, and the candidates that can follow it.
+"""Building a `Prompt` from a text with roles: its tokens, their spans, and the candidates that can follow it.
 
-A prompt's text is read once, whole. A token belongs to the role of its first character that is not white
-space (of white space alone, of its first character); every token with a character of a label word is the
-label word's. The label words of the classes are compared where the tokens of the text with each of them
-first differ: what they have in common is the prompt, its last token the target, what follows of each the
-class's *candidate*.
+A prompt's text is tokenised once, as a whole. A token takes the role of its first character that is not white
+space (or of its first character if all are white space); every token that contains a character of a label word
+belongs to the label word. The text is tokenised with the label word of each class; the shared prefix of tokens is
+the prompt, its last token the target, and the remaining tokens of each label word are the class's *candidate*.
 """
 
 from bisect import bisect_right
@@ -21,14 +20,14 @@ from icl_mech.prompts.spans import Prompt, WordScore, check_first_tokens
 from icl_mech.tasks import Example, Template
 
 TEMPLATE: tuple[Role, ...] = ("bos", "format", "narrative")
-"""Roles of what the template writes itself, special tokens included."""
+"""Roles of text written by the template, special tokens included."""
 
 ROLE_OF: dict[str, Role] = {"format": "format", "text": "demo_text", "label": "label_word"}
-"""Of the parts of a demonstration."""
+"""Roles of the pieces of a demonstration."""
 
 
 class RolePiece(NamedTuple):
-    """A stretch of text with its role and demonstration number."""
+    """A piece of text with its role and demonstration number."""
 
     role: Role
     demo: int | None
@@ -37,14 +36,14 @@ class RolePiece(NamedTuple):
 
 @dataclass(frozen=True)
 class Asked:
-    """What can follow a prompt.
+    """Answers that can follow a prompt.
 
     Attributes:
-        words: Label words of the classes, or choices, as they would stand in the text.
-        names: What messages call them.
-        after: What the template writes after a label word: its end.
-        accepted: Further right answers, which are compared at the same place.
-        score: How words of several tokens are scored; None: `first` where they begin with different
+        words: Label words of the classes, or choices, as they would appear in the text.
+        names: Their names in messages.
+        after: Text that the template writes after a label word.
+        accepted: Further correct answers, compared at the same position.
+        score: Score of words with several tokens; None: `first` if all begin with different
             tokens, else `sum`.
     """
 
@@ -59,7 +58,7 @@ class Laid(NamedTuple):
     """A text with roles, and its tokens.
 
     Attributes:
-        ids: Token ids, with those put before the text.
+        ids: Token ids, including those before the text.
         pieces: Characters that each token adds to the text.
         spans: Roles of the tokens.
         parts: Roles of the characters of the text.
@@ -76,9 +75,9 @@ class Laid(NamedTuple):
 def template_pieces(
     template: Template, demonstrations: Sequence[tuple[Example, str]], query: Example
 ) -> list[RolePiece]:
-    """The pieces of a whole prompt; demonstrations come with the label word they display.
+    """Pieces of a whole prompt; each demonstration is given with the label word it displays.
 
-    Spaces at the end of a separator begin what follows it.
+    Trailing spaces of a separator belong to the piece after it.
     """
     pieces: list[RolePiece] = []
     ends = template.separator.rstrip(" ")
@@ -109,10 +108,10 @@ def assemble(
     false_answer: int | None = None,
     bos: bool | None = None,
 ) -> Prompt:
-    """The prompt of a text whose answer is one of several words.
+    """Prompt of a text whose answer is one of several words.
 
     Raises:
-        PromptError: no pieces, one that has no tokens, or words that cannot be compared.
+        PromptError: no pieces, a piece without tokens, or words that cannot be compared.
     """
     text, parts = joined(pieces)
     common = _compared(tokenizer, text, parts, asked)
@@ -137,13 +136,13 @@ def assemble(
 
 
 class _Common(NamedTuple):
-    """What a text has in common whatever word follows, and what is left of each word.
+    """The prefix that a text shares whichever word follows, and the rest of each word.
 
     Attributes:
-        text: The characters all have in common, as far as their tokens have.
-        read: The tokens.
-        words: What follows of each word.
-        texts: Its characters.
+        text: Characters of the shared tokens.
+        read: The shared tokens.
+        words: Remaining tokens of each word.
+        texts: Remaining characters of each word.
     """
 
     text: str
@@ -153,10 +152,10 @@ class _Common(NamedTuple):
 
 
 def _compared(tokenizer: TextTokenizer, text: str, parts: Sequence[Span], asked: Asked) -> _Common:
-    """Where the tokens of the text with each word first differ.
+    """Split the text with each word at the first token that differs between words.
 
     Raises:
-        PromptError: they differ from the beginning, or words cannot be told apart.
+        PromptError: the first tokens differ already, or words cannot be distinguished.
     """
     words = [*asked.words, *asked.accepted]
     first, common, tails = tokenizer.endings(text, words, asked.after, letters_of(parts))
@@ -175,24 +174,24 @@ def _compared(tokenizer: TextTokenizer, text: str, parts: Sequence[Span], asked:
     endings = [word + asked.after for word in words]
     shown = min(_alike(text, endings), read.offsets[-1][1])
     texts = []
-    for ending, tail, own in zip(endings, tails, ids, strict=True):
-        stop = max((end for _, end in tail.offsets[: same + len(own)]), default=0)
+    for ending, tail, word_ids in zip(endings, tails, ids, strict=True):
+        stop = max((end for _, end in tail.offsets[: same + len(word_ids)]), default=0)
         texts.append((text + ending)[shown:stop])
     return _Common((text + endings[0])[:shown], read, ids, texts)
 
 
 def _composed(text: str, end: int) -> int:
-    """Where a sign ends with the marks that compose with it: a tokenizer that composes places it without them."""
+    """End of a character including its combining marks, which offsets of a composing tokenizer leave out."""
     while end < len(text) and combining(text[end]):
         end += 1
     return end
 
 
 def joined(pieces: Iterable[RolePiece]) -> tuple[str, tuple[Span, ...]]:
-    """The text of pieces, and the role of its characters; neighbours of the template's own are one.
+    """Text of the pieces, and the roles of its characters; adjacent template pieces are merged.
 
     Raises:
-        PromptError: no text at all.
+        PromptError: all pieces are empty.
     """
     filled = [piece for piece in pieces if piece.text]
     parts: list[Span] = []
@@ -208,21 +207,21 @@ def joined(pieces: Iterable[RolePiece]) -> tuple[str, tuple[Span, ...]]:
 
 
 def letters_of(parts: Sequence[Span]) -> list[Interval]:
-    """Characters that the template does not write itself."""
+    """Character intervals that are not written by the template."""
     return [(part.start, part.stop) for part in parts if part.role not in TEMPLATE]
 
 
 def lay_out(
     tokenizer: TextTokenizer, text: str, parts: Sequence[Span], read: Encoded, bos: bool | None
 ) -> Laid:
-    """The roles of a text's tokens, with what the tokenizer puts before it.
+    """Roles of a text's tokens, including tokens that the tokenizer puts before it.
 
-    Of the template what the tokenizer drops (line breaks, say) has no span.
+    Template text that the tokenizer drops (line breaks, for example) has no span.
 
     Args:
-        tokenizer: Says what begins every text.
+        tokenizer: Tokenizer, which determines the tokens before every text.
         text: Characters of these tokens.
-        parts: Roles of characters; what goes on behind them is like the last.
+        parts: Roles of characters; later characters take the last role.
         read: The tokens.
         bos: As in `build_prompts`.
 
@@ -256,7 +255,7 @@ def lay_out(
 
 
 def roles_of(text: str, parts: Sequence[Span], offsets: Sequence[Interval]) -> list[int]:
-    """The part that each token belongs to, ascending.
+    """Index of the part that each token belongs to, ascending.
 
     Raises:
         PromptError: a text or label word without any token.
@@ -266,7 +265,7 @@ def roles_of(text: str, parts: Sequence[Span], offsets: Sequence[Interval]) -> l
     def part_at(character: int) -> int:
         return bisect_right(starts, character) - 1
 
-    found: list[int] = []
+    assigned: list[int] = []
     for start, stop in offsets:
         first, last = part_at(start), part_at(max(start, stop - 1))
         if first != last:
@@ -274,22 +273,22 @@ def roles_of(text: str, parts: Sequence[Span], offsets: Sequence[Interval]) -> l
             inside = text[start:stop]
             place = start + len(inside) - len(inside.lstrip()) if inside.strip() else start
             first = part_at(place) if label is None else label
-        found.append(max(first, found[-1]) if found else first)
-    for number in sorted({*range(len(parts))} - {*found}):
-        _rescue(text, parts, offsets, found, number)
-    return found
+        assigned.append(max(first, assigned[-1]) if assigned else first)
+    for number in sorted({*range(len(parts))} - {*assigned}):
+        _rescue(text, parts, offsets, assigned, number)
+    return assigned
 
 
 def _rescue(
-    text: str, parts: Sequence[Span], offsets: Sequence[Interval], found: list[int], number: int
+    text: str, parts: Sequence[Span], offsets: Sequence[Interval], assigned: list[int], number: int
 ) -> None:
-    """Give a text whose characters are all in tokens of the template the first of these."""
+    """Assign a text whose characters are all in template tokens the first of these tokens."""
     part = parts[number]
     if part.role in TEMPLATE or part.role in ("span", "unknown"):
         return
     for token, (start, stop) in enumerate(offsets):
-        if start < part.stop and stop > part.start and parts[found[token]].role in TEMPLATE:
-            found[token] = number
+        if start < part.stop and stop > part.start and parts[assigned[token]].role in TEMPLATE:
+            assigned[token] = number
             return
     raise PromptError(
         f"The {part.role.replace('_', ' ')} {text[part.start : part.stop].strip(' ')!a} has no token: all its "
@@ -299,64 +298,66 @@ def _rescue(
 
 
 def aimed(spans: Sequence[Span]) -> tuple[Span, ...]:
-    """Spans of which the last token is the target."""
+    """Spans with the last token as the target."""
     last = spans[-1]
     before = [Span(last.role, last.demo, last.start, last.stop - 1)] * (last.stop - last.start > 1)
     return (*spans[:-1], *before, Span("target", None, last.stop - 1, last.stop))
 
 
 def _end(read: Encoded, character: int) -> int:
-    """How many tokens there are up to the last that holds a character before this one."""
+    """Number of tokens up to the last one that starts before this character."""
     return max((t + 1 for t, (start, _) in enumerate(read.offsets) if start < character), default=0)
 
 
 def _alike(text: str, endings: Sequence[str]) -> int:
-    """Characters that a text has in common whatever it ends with."""
+    """Number of characters that a text shares with all its endings."""
     same = zip(*endings, strict=False)
     return len(text) + next(
-        (n for n, own in enumerate(same) if len({*own}) > 1), min(map(len, endings))
+        (n for n, characters in enumerate(same) if len({*characters}) > 1), min(map(len, endings))
     )
 
 
 def _candidates(
     tails: Sequence[Encoded], same: int, ends: Sequence[int], asked: Asked
 ) -> list[tuple[int, ...]]:
-    """Tokens of each word behind those that all share; of a word that begins another one also the next.
+    """Tokens of each word after the shared ones; a word that is a prefix of another also gets the next token.
 
     Raises:
-        PromptError: words of the same tokens, or one that begins another and has no end.
+        PromptError: words with the same tokens, or a prefix of another word with nothing after it.
     """
     words = [tail.ids[same:end] for tail, end in zip(tails, ends, strict=True)]
     names = [*asked.names, *asked.accepted]
     count = len(asked.words)
-    found = list(words)
+    ids = list(words)
     for number, (word, tail) in enumerate(zip(words, tails, strict=True)):
-        others = [n for n, own in enumerate(words) if n != number and own[: len(word)] == word]
+        others = [
+            n for n, longer in enumerate(words) if n != number and longer[: len(word)] == word
+        ]
         if number >= count or not [n for n in others if n < count]:
             if not word:
-                found[number] = tail.ids[same : same + 1]
+                ids[number] = tail.ids[same : same + 1]
             continue
-        found[number] = tail.ids[same : same + len(word) + 1]
+        ids[number] = tail.ids[same : same + len(word) + 1]
         again = [
             n
             for n in others
-            if n < count and tails[n].ids[same : same + len(word) + 1] == found[number]
+            if n < count and tails[n].ids[same : same + len(word) + 1] == ids[number]
         ]
-        if again or len(found[number]) == len(word):
-            other = again[0] if again else others[0]
+        if again or len(ids[number]) == len(word):
+            rival = again[0] if again else others[0]
             raise PromptError(
-                f"The label words {names[number]!r} and {names[other]!r} have the same tokens up to the end of "
+                f"The label words {names[number]!r} and {names[rival]!r} have the same tokens up to the end of "
                 f"the first one{' and after it' * bool(again)}, so that one cannot be told from the other. "
                 "Choose other words, or let the template write something after {label}."
             )
-    return found
+    return ids
 
 
 def _score(ids: Sequence[tuple[int, ...]], asked: Asked) -> WordScore:
-    """The score that was asked for, or the first that these words have.
+    """The requested score; by default `first` if all words begin with different tokens, else `sum`.
 
     Raises:
-        PromptError: `first`, and two words begin with the same token.
+        PromptError: `first` is requested, and two words begin with the same token.
     """
     if asked.score == "first":
         check_first_tokens(ids, asked.names)

@@ -1,4 +1,4 @@
-"""`moved_anchors`: label words before their texts, a null for claims about what label words collect."""
+"""`moved_anchors`: label words before their texts, a control for claims that label words aggregate information."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -15,21 +15,21 @@ from icl_mech.tasks import Template
 
 @checked(PromptError, but=["prompts", "model_or_tokenizer"])
 def moved_anchors(prompts: PromptBatch, model_or_tokenizer: object) -> PromptBatch:
-    r"""The same prompts with each label word before its text; the query asks at its end, as before.
+    r"""The same prompts with each label word before its text; queries still end where the label follows.
 
-    `Review: {text}\nLabel: {label}` becomes `Label: {label}\nReview: {text}` in demonstrations. A label word can
-    then collect nothing of its own text, which comes after it, though the prompt says the same.
+    `Review: {text}\nLabel: {label}` becomes `Label: {label}\nReview: {text}` in demonstrations. A label word then
+    cannot aggregate its own text, which comes after it, although the prompt has the same content.
 
-    Where the template has a line break before `{label}`, the line with the label moves; else what stands
-    between text and label does where it begins with white space, or where nothing stands before the text
+    If the template has a line break before `{label}`, the line with the label moves. Otherwise the text between
+    `{text}` and `{label}` moves with the label, if it begins with white space or nothing comes before `{text}`
     (`{text}: {label}` becomes `{label}: {text}`).
 
     Args:
-        prompts: Of `build_prompts`, with classes.
-        model_or_tokenizer: As given there.
+        prompts: Prompts of `build_prompts`, with classes.
+        model_or_tokenizer: Model or tokenizer they were built with.
 
     Raises:
-        PromptError: prompts of another kind, a chat, a template that cannot be turned round, or a prompt
+        PromptError: prompts of another kind, a chat, a template that cannot be reordered, or a prompt
             longer than the model's context.
     """
     prompts = check_batch(prompts)
@@ -47,7 +47,7 @@ def moved_anchors(prompts: PromptBatch, model_or_tokenizer: object) -> PromptBat
     moved = []
     for prompt in prompts:
         shown, query = prompt.examples()
-        demonstrations = [(own, labels[own.label]) for own in shown]
+        demonstrations = [(example, labels[example.label]) for example in shown]
         pieces = template_pieces(template, demonstrations, query)
         moved.append(
             assemble(
@@ -67,26 +67,26 @@ def moved_anchors(prompts: PromptBatch, model_or_tokenizer: object) -> PromptBat
 
 
 def _turned(pieces: Sequence[RolePiece], template: Template) -> list[RolePiece]:
-    """Pieces of whole demonstrations with the label word, and what introduces it, in front."""
-    found: list[RolePiece] = []
+    """Pieces with the label word of each demonstration, and the text that introduces it, moved to the front."""
+    turned: list[RolePiece] = []
     for demo, group in groupby(pieces, key=lambda piece: piece.demo):
-        own = list(group)
+        members = list(group)
         if demo is None:
-            found += own
+            turned += members
             continue
-        label = next(n for n, piece in enumerate(own) if piece.role == "label_word")
-        joint, opening = _divided(own[label - 1].text, own[1].role == "format", template)
-        first, before, between = own[0], own[1 : label - 1], own[label + 1 :]
-        found += [first, RolePiece("format", demo, opening), own[label]]
-        found += [RolePiece("format", demo, joint), *before, *between]
-    return found
+        label = next(n for n, piece in enumerate(members) if piece.role == "label_word")
+        joint, opening = _divided(members[label - 1].text, members[1].role == "format", template)
+        first, before, between = members[0], members[1 : label - 1], members[label + 1 :]
+        turned += [first, RolePiece("format", demo, opening), members[label]]
+        turned += [RolePiece("format", demo, joint), *before, *between]
+    return turned
 
 
 def _divided(between: str, opened: bool, template: Template) -> tuple[str, str]:
-    """What stood between text and label: what then follows the label, and what introduces it.
+    """Split the text between input and label: the part that follows the moved label, and the part that introduces it.
 
     Raises:
-        PromptError: there is no place to divide it.
+        PromptError: there is no place to split it.
     """
     line = between.rfind("\n") + 1
     if line:

@@ -1,15 +1,15 @@
-"""Prompts whose answers are open: words of the vocabulary, which every example brings itself.
+"""Prompts with open answers: words of the vocabulary, given by each example.
 
-An answer is scored against the prompt's own *choices*, which begin with different tokens: the right
-answer, what another relation would answer (where false demonstrations display it), what the
+An answer is scored against the prompt's own *choices*, which begin with different tokens: the correct
+answer, the answer of another relation (if false demonstrations display it), the answers that the
 demonstrations display, and answers of other examples up to a fixed number: 1 + max(shots, 3), twice as
-many with another relation. So chance changes with the number of demonstrations, and with the label
-setting. Examples whose answers begin alike are not put into one prompt; which ones fit depends on what
-is displayed, so that other label settings may draw other texts.
+many with another relation. So chance depends on the number of demonstrations and on the label
+setting. Examples whose answers begin with the same token are not put into one prompt; which examples fit depends on
+what is displayed, so different label settings may draw different texts.
 
-False demonstrations (Todd et al. 2024): `permuted` displays the answers of the demonstrations so that
-none keeps its own, and nobody's answer follows from it; `other` displays those of another relation over
-the same texts, and who follows gives that relation's answer.
+False demonstrations (Todd et al. 2024): `permuted` permutes the answers of the demonstrations so that
+none keeps its own, and implies no answer for the query; `other` displays the answers of another relation over
+the same texts, and following it gives that relation's answer.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,10 +29,10 @@ from icl_mech.tasks import Example, Task
 from icl_mech.tasks.types import text_fault
 
 SETTINGS: tuple[LabelSetting, ...] = ("correct", "permuted", "shuffled", "other")
-"""What demonstrations with open answers can display."""
+"""Label settings of demonstrations with open answers."""
 
 FEWEST = 4
-"""Choices of a prompt with few demonstrations, without those of another relation."""
+"""Minimum number of choices of a prompt, without those of another relation."""
 
 Word = tuple[int, ...]
 
@@ -41,8 +41,8 @@ class OpenSide(NamedTuple):
     """One set of prompts over the same texts.
 
     Attributes:
-        labels: What the demonstrations display.
-        share: Probability with which each of them displays it; None: always.
+        labels: Label setting of the demonstrations.
+        share: Probability with which it applies to each demonstration; None: always.
     """
 
     labels: LabelSetting
@@ -50,17 +50,17 @@ class OpenSide(NamedTuple):
 
 
 class OpenDraw(NamedTuple):
-    """How demonstrations and queries are drawn, or which ones were chosen.
+    """Sampling options of demonstrations and queries, or the chosen ones.
 
     Attributes:
         shots: Demonstrations in all.
         n: Number of prompts.
-        seed: Same seed, same texts.
+        seed: The same seed gives the same texts.
         shared: One set of demonstrations for all prompts.
-        split: Where queries come from.
+        split: Split that queries come from.
         given: Chosen demonstrations.
         asked: Chosen queries.
-        choices: Words scored besides the query's own; None: see above.
+        choices: Words scored in addition to the query's own; None: see above.
     """
 
     shots: int
@@ -73,18 +73,18 @@ class OpenDraw(NamedTuple):
     choices: Sequence[str] | None = None
 
     def source(self, task: Task) -> dict[str, Any]:
-        """As prompts of the task record it."""
-        found: dict[str, Any] = {
+        """Provenance of prompts of the task."""
+        record: dict[str, Any] = {
             "shots": self.shots,
             "demonstrations": "shared" if self.shared else "per_prompt",
         }
         if self.given is not None:
-            found = given_source(self.given)
+            record = given_source(self.given)
         chosen = {} if self.choices is None else {"choices": [*self.choices]}
         asked: dict[str, Any] = {"split": self.split, "pool": len(getattr(task, self.split))}
         if self.asked is not None:
             asked = {"queries": "given", "query_texts": examples_digest(self.asked)}
-        return {**found, **chosen, "seed": self.seed, **asked}
+        return {**record, **chosen, "seed": self.seed, **asked}
 
 
 def open_prompts(
@@ -96,17 +96,17 @@ def open_prompts(
     bos: bool | None,
     score: WordScore | None = None,
 ) -> list[list[Prompt]]:
-    """The prompts of each side, over the same queries, texts and choices.
+    """Prompts of each side, over the same queries, texts and choices.
 
     Raises:
-        TaskError: a setting open answers do not have.
-        PromptError: too few examples whose answers begin with different tokens, or chosen ones that do not.
+        TaskError: a label setting that open answers do not support.
+        PromptError: too few examples whose answers begin with different tokens, or chosen ones that conflict.
     """
     _check(task, draw, sides)
     shown_as = {side.labels for side in sides}
-    other, distinct = draw.choices is not None or "other" in shown_as, "permuted" in shown_as
-    words = _Words(tokenizer, written, task, other, distinct, score in (None, "first"))
-    demos, shown, foils = (np.random.default_rng([draw.seed, own]) for own in (2, 1, 3))
+    needs_other, distinct = draw.choices is not None or "other" in shown_as, "permuted" in shown_as
+    words = _Words(tokenizer, written, task, needs_other, distinct, score in (None, "first"))
+    demos, shown, foils = (np.random.default_rng([draw.seed, substream]) for substream in (2, 1, 3))
     chosen, asked = list(draw.given or ()), draw.asked or ()
     if draw.shared and draw.given is None:
         chosen = words.drawn(without(_shuffled(task.train, demos), asked), draw.shots, asked)
@@ -142,27 +142,27 @@ def open_prompts(
 def _queries(
     task: Task, draw: OpenDraw, words: "_Words", chosen: Sequence[Example]
 ) -> Sequence[Example]:
-    """Chosen ones, or drawn ones that fit the shared demonstrations.
+    """Chosen queries, or drawn queries that fit the shared demonstrations.
 
     Raises:
-        PromptError: fewer than asked for.
+        PromptError: fewer than requested.
     """
     if draw.asked is not None:
         return draw.asked
     order = _shuffled(getattr(task, draw.split), np.random.default_rng([draw.seed, 0]))
     left = without(order, chosen)
-    found = words.fitting(left, chosen, draw.choices or ())[: draw.n]
-    if len(found) < draw.n:
+    queries = words.fitting(left, chosen, draw.choices or ())[: draw.n]
+    if len(queries) < draw.n:
         raise PromptError(
-            f"Task {task.name!r} has {len(found)} {draw.split} examples whose answers begin with tokens of "
+            f"Task {task.name!r} has {len(queries)} {draw.split} examples whose answers begin with tokens of "
             f"their own beside the demonstrations' ({len(left)} in all), n={draw.n} asked for more. Take a "
             "smaller n, or fewer shots."
         )
-    return found
+    return queries
 
 
 def _check(task: Task, draw: OpenDraw, sides: Sequence[OpenSide]) -> None:
-    """Refuse label settings, chosen words that are no words, or that not every prompt could have."""
+    """Reject unsupported label settings, invalid choices, and choices without shared demonstrations."""
     for side in sides:
         check_setting(task, side, draw)
     words = [*(draw.choices or ())]
@@ -177,11 +177,11 @@ def _check(task: Task, draw: OpenDraw, sides: Sequence[OpenSide]) -> None:
 
 
 def check_setting(task: Task, side: OpenSide, draw: OpenDraw) -> None:
-    """Refuse label settings that open answers do not have.
+    """Reject label settings that open answers do not support.
 
     Raises:
-        TaskError: names those there are.
-        PromptError: fewer demonstrations than an order can be changed of.
+        TaskError: lists the supported settings, or names what they lack.
+        PromptError: demonstrations whose answers cannot be permuted.
     """
     if side.labels not in SETTINGS:
         raise TaskError(
@@ -198,7 +198,7 @@ def check_setting(task: Task, side: OpenSide, draw: OpenDraw) -> None:
             "labels='permuted' gives every demonstration the answer of another one, and there is one "
             "only. Take shots >= 2, or labels='other'."
         )
-    twice = next((own for own in shown if shown.count(own) > 1), None)
+    twice = next((answer for answer in shown if shown.count(answer) > 1), None)
     if side.labels == "permuted" and twice is not None:
         raise PromptError(
             f"labels='permuted' leaves no demonstration its own answer, and {twice!r} is the answer of two. "
@@ -214,7 +214,7 @@ def check_setting(task: Task, side: OpenSide, draw: OpenDraw) -> None:
 
 
 class _Words:
-    """Answers as tokens, and which of them can stand in one prompt."""
+    """Answers as tokens, and rules for combining them in one prompt."""
 
     def __init__(
         self,
@@ -225,25 +225,25 @@ class _Words:
         distinct: bool,
         alone: bool,
     ) -> None:
-        """What words go by.
+        """Set the tokenizer, the context of words and the rules.
 
         Args:
-            tokenizer: Reads them.
-            written: What stands around them.
-            task: Whose words they are.
-            other: Those of another relation, too.
-            distinct: No demonstration's answer comes twice.
+            tokenizer: Tokenizer of the words.
+            written: Rendering of the text around them.
+            task: Task that the words belong to.
+            other: Include words of another relation.
+            distinct: No two demonstrations share an answer.
             alone: Words of one prompt begin with different tokens.
         """
         self.tokenizer, self.written = tokenizer, written
         self.other, self.distinct, self.alone = other, distinct, alone
         self._known: dict[str, Word] = {}
-        words = [self.ids(own.answers[0]) for own in (*task.train, *task.test)]
-        # A blank that is a token of its own before every word is none of theirs.
+        words = [self.ids(example.answers[0]) for example in (*task.train, *task.test)]
+        # A space that is a separate token before every word does not distinguish words.
         self._blank = len({word[0] for word in words}) == 1 < len({*words})
 
     def ids(self, word: str) -> Word:
-        """The tokens of a word behind what the template writes, with a blank before it."""
+        """Tokens of a word in the context of the template, with the space before it."""
         if word not in self._known:
             self._known[word] = self._read(word)
         return self._known[word]
@@ -253,45 +253,45 @@ class _Words:
         stop = len(before) + len(word)
         start = len(before.rstrip(" "))
         read = self.tokenizer.encode(before + word + self.written.after, [(len(before), stop)])
-        found = tuple(
+        ids = tuple(
             token
             for token, (first, last) in zip(read.ids, read.offsets, strict=True)
             if first < stop and last > start
         )
-        if not found:
+        if not ids:
             raise PromptError(
                 f"The answer {word!r} has no token: the tokenizer drops all its characters."
             )
-        return found
+        return ids
 
     def key(self, word: Word) -> Word:
-        """What no two words of a prompt have in common."""
+        """Tokens in which any two words of a prompt must differ."""
         return word[self._blank : self._blank + 1] if self.alone else word
 
     def of(self, example: Example) -> list[Word]:
-        """What it may display: its answer, and that of the other relation."""
-        own = [self.ids(example.answers[0])]
-        return [*own, self.ids(example.other)] if self.other and example.other else own
+        """Words that an example may display: its answer, and that of the other relation."""
+        words = [self.ids(example.answers[0])]
+        return [*words, self.ids(example.other)] if self.other and example.other else words
 
     def taken(self, examples: Sequence[Example]) -> dict[Word, Word]:
         """Words by their keys."""
         return {self.key(word): word for example in examples for word in self.of(example)}
 
     def fits(self, example: Example, taken: dict[Word, Word]) -> bool:
-        """True if its words differ in their first tokens from each other and from all others."""
-        own = self.of(example)
-        keys = {self.key(word) for word in own}
-        return len(keys) == len(own) and all(taken.get(self.key(w), w) == w for w in own)
+        """True if the keys of the example's words differ from each other and from those of all other words."""
+        words = self.of(example)
+        keys = {self.key(word) for word in words}
+        return len(keys) == len(words) and all(taken.get(self.key(w), w) == w for w in words)
 
     def also(self, query: Example) -> set[Word]:
-        """Keys of the answers of a query that are accepted, too, but not displayed."""
+        """Keys of further accepted answers of a query, which are not displayed."""
         right, *others = (self.key(self.ids(word)) for word in query.answers)
         return {*others} - {right}
 
     def fitting(
         self, queries: Sequence[Example], chosen: Sequence[Example], more: Sequence[str]
     ) -> list[Example]:
-        """Queries of which no accepted answer begins like another word of the prompt."""
+        """Queries of which no accepted answer shares its key with another word of the prompt."""
         taken = self.taken(chosen) | {self.key(word): word for word in map(self.ids, more)}
         return [
             e
@@ -302,11 +302,11 @@ class _Words:
     def drawn(
         self, order: Sequence[Example], count: int, queries: Sequence[Example]
     ) -> list[Example]:
-        """The first examples of an order that can stand together, and beside queries."""
+        """The first `count` examples of an order that fit together, and with the queries."""
         chosen: list[Example] = []
         taken = self.taken(queries)
         for query in queries:
-            # No word of an example is empty, so nothing may begin like what is accepted, too.
+            # No word of an example is empty, so `()` blocks every word with the key of a further accepted answer.
             taken |= dict.fromkeys(self.also(query), ())
         for example in order:
             if len(chosen) == count:
@@ -330,49 +330,49 @@ class _Words:
         given: Sequence[str] | None,
         queries: Sequence[Example],
     ) -> tuple[list[Word], list[str]]:
-        """The words an answer is scored against and their names, as many in every prompt."""
+        """Words an answer is scored against and their names, equally many in every prompt."""
         pool = {self.ids(word): word for word in given or ()}
         self._name(pool, chosen)
         each = 2 if self.other else 1
         wanted = each * (1 + max(len(chosen), FEWEST - 1))
         if given is not None:
-            wanted = 1 + any(own.other is not None for own in queries) + len(pool)
-        found: dict[Word, str] = {}
-        self._name(found, [query])
+            wanted = 1 + any(asked.other is not None for asked in queries) + len(pool)
+        choices: dict[Word, str] = {}
+        self._name(choices, [query])
         for word, name in pool.items():
-            found.setdefault(word, name)
+            choices.setdefault(word, name)
         right = {self.key(self.ids(word)) for word in query.answers}
         for example in fillers:
-            if len(found) >= wanted:
+            if len(choices) >= wanted:
                 break
-            taken = {self.key(word): word for word in found}
+            taken = {self.key(word): word for word in choices}
             if self.fits(example, taken) and not right & {*map(self.key, self.of(example))}:
-                self._name(found, [example])
-        if len(found) < wanted:
+                self._name(choices, [example])
+        if len(choices) < wanted:
             raise PromptError(
-                f"A prompt has {len(found)} choices that begin with tokens of their own, {wanted} are "
+                f"A prompt has {len(choices)} choices that begin with tokens of their own, {wanted} are "
                 "needed. Give the task more examples."
             )
-        found = dict([*found.items()][:wanted])
-        self._refuse_alike(query, found)
-        return [*found], [*found.values()]
+        choices = dict([*choices.items()][:wanted])
+        self._refuse_alike(query, choices)
+        return [*choices], [*choices.values()]
 
-    def _name(self, found: dict[Word, str], examples: Sequence[Example]) -> None:
-        """Add the words of examples, by name."""
+    def _name(self, choices: dict[Word, str], examples: Sequence[Example]) -> None:
+        """Add the words of examples with their names."""
         for example in examples:
             names = [example.answers[0], example.other or ""]
             for word, name in zip(self.of(example), names, strict=False):
-                found.setdefault(word, name)
+                choices.setdefault(word, name)
 
-    def _refuse_alike(self, query: Example, found: Mapping[Word, str]) -> None:
-        """Refuse choices that cannot be told from another, or from a further right answer."""
+    def _refuse_alike(self, query: Example, choices: Mapping[Word, str]) -> None:
+        """Reject choices that cannot be distinguished from another, or from a further correct answer."""
         also = {self.key(self.ids(word)): f"{word[:40]} (right, too)" for word in query.answers[1:]}
         also.pop(self.key(self.ids(query.answers[0])), None)
         first: dict[Word, str] = {}
-        for word, name in found.items():
-            if other := first.get(self.key(word)) or also.get(self.key(word)):
+        for word, name in choices.items():
+            if rival := first.get(self.key(word)) or also.get(self.key(word)):
                 raise PromptError(
-                    f"Before the query {query.text[:40]!r} the answers {other[:60]!r} and {name[:40]!r} "
+                    f"Before the query {query.text[:40]!r} the answers {rival[:60]!r} and {name[:40]!r} "
                     f"begin with the same token (id {word[0]}), so one prediction cannot tell them apart. "
                     "Score whole words, with score='sum' or score='mean', or choose another answer, demonstration "
                     "or query."
@@ -388,20 +388,20 @@ def _displayed(
     chosen: Sequence[Example], side: OpenSide, order: NDArray[np.float64], coin: NDArray[np.float64]
 ) -> list[str]:
     """The answer each demonstration displays."""
-    own = [example.answers[0] for example in chosen]
+    right = [example.answers[0] for example in chosen]
     count = len(chosen)
     if side.labels == "correct" or not count:
-        return own
+        return right
     ranks = np.argsort(order[:count], kind="stable")
     if side.labels == "other":
         false = [example.other or "" for example in chosen]
     elif side.labels == "shuffled":
-        false = [own[rank] for rank in ranks]
+        false = [right[rank] for rank in ranks]
     else:
-        # One step along a random round: nobody keeps their own.
-        false = list(own)
+        # One step along a random cycle: no demonstration keeps its own answer.
+        false = list(right)
         for place, rank in enumerate(ranks):
-            false[rank] = own[ranks[(place + 1) % count]]
+            false[rank] = right[ranks[(place + 1) % count]]
     if side.share is None:
         return false
-    return [f if c >= 1 - side.share else o for o, f, c in zip(own, false, coin, strict=False)]
+    return [f if c >= 1 - side.share else o for o, f, c in zip(right, false, coin, strict=False)]

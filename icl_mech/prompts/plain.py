@@ -1,7 +1,7 @@
-"""Prompts as plain values for files, and back; and which of them are equal.
+"""Serialisation of prompts as plain values, and a warning about repeated prompts.
 
-Prompts of one study repeat most of what they hold, so label words, names of classes and the text of a
-token are written once for all of them; choices of a prompt are its own.
+Prompts of one study share most of their content, so label words, names of classes and the text of each
+token are stored once for all prompts; the choices of a prompt are stored with it.
 """
 
 import warnings
@@ -13,26 +13,26 @@ from icl_mech.prompts.roles import Span
 from icl_mech.prompts.spans import Prompt
 
 WHAT = "tokens", "classes", "answer", "false_answer", "exact", "spans"
-"""Of each prompt."""
+"""Fields stored for each prompt."""
 
 
 def to_values(prompts: Sequence[Prompt]) -> dict[str, Any]:
-    """What `from_values` takes: lists, texts and numbers only.
+    """Prompts as lists, texts and numbers, the input of `from_values`.
 
     Returns:
         `labels` and `label_words` of the classes; `pieces`, the text of each token by its id;
         `roles`; and `prompts`, each with its token ids, and its spans as numbers: the role's in
-        `roles`, the demonstration (None outside of them) and the position after the last token.
+        `roles`, the demonstration (None outside of demonstrations) and the position after the last token.
     """
     pieces: dict[int, str] = {}
     for prompt in prompts:
         for token, piece in zip(prompt.tokens, prompt.pieces, strict=False):
             pieces.setdefault(int(token), piece)
-    roles = sorted({own.role for prompt in prompts for own in (*prompt.spans, *prompt.parts)})
+    roles = sorted({span.role for prompt in prompts for span in (*prompt.spans, *prompt.parts)})
     first = prompts[0]
     plain: list[dict[str, Any]] = []
     for prompt in prompts:
-        one: dict[str, Any] = {
+        record: dict[str, Any] = {
             "tokens": [int(token) for token in prompt.tokens],
             "classes": [int(label) for label in prompt.label_classes],
             "answer": _plain(prompt.answer),
@@ -42,8 +42,8 @@ def to_values(prompts: Sequence[Prompt]) -> dict[str, Any]:
                 [roles.index(span.role), _plain(span.demo), int(span.stop)] for span in prompt.spans
             ],
         }
-        one |= _own(prompt, first, pieces, roles)
-        plain.append(one)
+        record |= _differences(prompt, first, pieces, roles)
+        plain.append(record)
     return {
         "labels": list(first.labels),
         "label_words": _words(first.label_words),
@@ -56,38 +56,38 @@ def to_values(prompts: Sequence[Prompt]) -> dict[str, Any]:
     }
 
 
-def _own(
+def _differences(
     prompt: Prompt, first: Prompt, pieces: Mapping[int, str], roles: Sequence[str]
 ) -> dict[str, Any]:
-    """What is not the same in all prompts, or not there in all."""
-    one: dict[str, Any] = {}
+    """Fields in which a prompt differs from the first one, and fields that not all prompts have."""
+    record: dict[str, Any] = {}
     if prompt.pieces != tuple(pieces.get(token) for token in map(int, prompt.tokens)):
-        one["pieces"] = list(prompt.pieces)
+        record["pieces"] = list(prompt.pieces)
     if prompt.labels != first.labels:
-        one["labels"] = list(prompt.labels)
+        record["labels"] = list(prompt.labels)
     if prompt.label_words != first.label_words:
-        one["label_words"] = _words(prompt.label_words)
+        record["label_words"] = _words(prompt.label_words)
     if prompt.accepted:
-        one["accepted"] = _words(prompt.accepted)
+        record["accepted"] = _words(prompt.accepted)
     if prompt.text != prompt.written():
-        one["text"] = prompt.text
+        record["text"] = prompt.text
     if prompt.parts:
-        one["parts"] = [
+        record["parts"] = [
             [roles.index(part.role), _plain(part.demo), int(part.stop)] for part in prompt.parts
         ]
     if prompt.candidate_texts != first.candidate_texts:
-        one["candidates"] = list(prompt.candidate_texts)
-    return one
+        record["candidates"] = list(prompt.candidate_texts)
+    return record
 
 
 def from_values(values: Mapping[str, Any]) -> tuple[Prompt, ...]:
     """The prompts that `to_values` wrote.
 
     Raises:
-        PromptError: parts are missing, of another kind, or contradict each other.
+        PromptError: parts are missing, of the wrong type, or contradict each other.
     """
     try:
-        return tuple(_prompt(one, values) for one in values["prompts"])
+        return tuple(_prompt(record, values) for record in values["prompts"])
     except PromptError:
         raise
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
@@ -97,13 +97,13 @@ def from_values(values: Mapping[str, Any]) -> tuple[Prompt, ...]:
         ) from error
 
 
-def _prompt(one: Mapping[str, Any], all_of: Mapping[str, Any]) -> Prompt:
-    tokens, classes, answer, false_answer, exact, spans = (one[name] for name in WHAT)
-    pieces = one.get("pieces")
+def _prompt(record: Mapping[str, Any], all_of: Mapping[str, Any]) -> Prompt:
+    tokens, classes, answer, false_answer, exact, spans = (record[name] for name in WHAT)
+    pieces = record.get("pieces")
     if pieces is None:
         pieces = [all_of["pieces"][str(token)] for token in tokens]
     starts = [0, *(stop for _, _, stop in spans)]
-    parts = one.get("parts", ())
+    parts = record.get("parts", ())
     begins = [0, *(stop for _, _, stop in parts)]
     return Prompt(
         tokens=tuple(tokens),
@@ -112,20 +112,20 @@ def _prompt(one: Mapping[str, Any], all_of: Mapping[str, Any]) -> Prompt:
             for start, (role, demo, stop) in zip(starts, spans, strict=False)
         ),
         label_classes=tuple(classes),
-        label_words=tuple(tuple(word) for word in one.get("label_words", all_of["label_words"])),
+        label_words=tuple(tuple(word) for word in record.get("label_words", all_of["label_words"])),
         answer=answer,
         false_answer=false_answer,
-        labels=tuple(one.get("labels", all_of["labels"])),
+        labels=tuple(record.get("labels", all_of["labels"])),
         pieces=tuple(pieces),
         exact=exact,
         kind=all_of.get("kind"),
-        accepted=tuple(tuple(word) for word in one.get("accepted", ())),
-        text=one.get("text", ""),
+        accepted=tuple(tuple(word) for word in record.get("accepted", ())),
+        text=record.get("text", ""),
         parts=tuple(
             Span(all_of["roles"][role], demo, start, stop)
             for start, (role, demo, stop) in zip(begins, parts, strict=False)
         ),
-        candidate_texts=tuple(one.get("candidates", all_of.get("candidates", ()))),
+        candidate_texts=tuple(record.get("candidates", all_of.get("candidates", ()))),
         score=all_of.get("score", "first"),
     )
 
@@ -139,10 +139,10 @@ def _plain(number: int | None) -> int | None:
 
 
 def warn_of_copies(prompts: Sequence[Prompt], stacklevel: int) -> None:
-    """Say how many prompts are those of others: intervals take each as one of its own."""
+    """Warn of repeated prompts, since intervals treat prompts as independent."""
     first: dict[tuple[int, ...], int] = {}
-    again = [(n, first.setdefault(tuple(own.tokens), n)) for n, own in enumerate(prompts)]
-    copies = [f"prompt {n} prompt {one}" for n, one in again if n != one]
+    again = [(n, first.setdefault(tuple(prompt.tokens), n)) for n, prompt in enumerate(prompts)]
+    copies = [f"prompt {n} prompt {original}" for n, original in again if n != original]
     if copies:
         warnings.warn(
             f"{len(copies)} of {len(prompts)} prompts repeat another one token for token, such as {copies[0]}; "

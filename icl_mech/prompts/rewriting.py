@@ -1,9 +1,9 @@
-"""Prompts written anew: the label words of their demonstrations in another order, or no demonstrations at all.
+"""Rewriting prompts: label words of the demonstrations in another order, or no demonstrations at all.
 
-A prompt knows its text and the role of every character, so that another text can be made of it. Its tokens
-are those that the tokenizer gives for the whole new text; query, candidates and right answers stay. What
-cannot be done exactly is not done: the old text must give the old tokens, and every candidate the same
-tokens behind the new text as behind the old one.
+A prompt stores its text and the role of every character, so it can be rewritten. The new tokens come from
+tokenising the whole new text; query, candidates and correct answers stay the same. Prompts are only rewritten if
+this is exact: the old text must give the old tokens, and every candidate must have the same tokens after the new
+text as after the old one.
 """
 
 import hashlib
@@ -25,15 +25,15 @@ from icl_mech.prompts.roles import Span
 from icl_mech.prompts.spans import Prompt
 
 REST = 24
-"""Characters behind a label word on which its last token may depend, where the template writes none."""
+"""Characters after a label word that its last token may depend on, if the template writes none there."""
 
 
 class Rewritten(NamedTuple):
-    """Prompts of another text, or why there are none.
+    """Rewritten prompts, or the reason why they cannot be written.
 
     Attributes:
-        prompts: As many as before, in the same order; None where one of them cannot be written.
-        why_not: Names the first such prompt and the reason; else empty.
+        prompts: The rewritten prompts, in the same order; None if one of them cannot be rewritten.
+        why_not: The first such prompt and the reason; empty otherwise.
     """
 
     prompts: PromptBatch | None
@@ -41,11 +41,11 @@ class Rewritten(NamedTuple):
 
 
 class _New(NamedTuple):
-    """What a prompt is to be.
+    """New content of a prompt.
 
     Attributes:
-        pieces: Its text with roles.
-        classes: What its demonstrations display.
+        pieces: Text with roles.
+        classes: Classes that the demonstrations display.
     """
 
     pieces: list[RolePiece]
@@ -58,18 +58,18 @@ def shuffled_labels(
 ) -> PromptBatch | None:
     """The same prompts with the label words (or answers) of their demonstrations in another order.
 
-    Each is displayed as often as before, and the displayed sequence is another one; of two different label
-    words that is the reverse order. Texts, their order, query, candidates and right answer stay. Prompts with
-    the same demonstrations get the same order, whatever other prompts stand beside them.
+    Each label word is displayed as often as before, in a different sequence; with two different label
+    words this is the reverse order. Texts, their order, query, candidates and correct answer stay the same. Prompts
+    with the same demonstrations get the same order, whatever else is in the batch.
 
     Args:
-        prompts: With demonstrations, as `build_prompts` or `prompts_from_text` makes them.
+        prompts: Prompts with demonstrations, from `build_prompts` or `prompts_from_text`.
         model_or_tokenizer: Model or tokenizer the prompts were made for.
-        seed: Of the order.
+        seed: Seed of the order.
 
     Returns:
-        The prompts; None where all demonstrations of one display the same, or where a text, the roles of its
-        characters or its candidates are not known (bare positions, texts without label words).
+        The prompts; None if all demonstrations of a prompt display the same label, or if a text, the roles of its
+        characters or its candidates are unknown (bare positions, texts without label words).
 
     Raises:
         PromptError: no prompts, or no tokenizer.
@@ -79,7 +79,7 @@ def shuffled_labels(
 
 
 def shuffled(prompts: PromptBatch, tokenizer: object | None, seed: int) -> Rewritten:
-    """As `shuffled_labels`, with the reason where there are none."""
+    """Prompts of `shuffled_labels`, or the reason why they cannot be written."""
     source = {**prompts.source, "labels": "shuffled", "label_order": seed}
     source.pop("false_share", None)
     return _all(prompts, tokenizer, lambda prompt: _reordered(prompt, seed), source)
@@ -88,8 +88,8 @@ def shuffled(prompts: PromptBatch, tokenizer: object | None, seed: int) -> Rewri
 def relabelled_before(prompts: PromptBatch, tokenizer: object | None, demo: int) -> Rewritten:
     """The same prompts with other label words (or answers) in the demonstrations before number `demo`.
 
-    Each of these displays what the next demonstration that displays something else does, behind the last one the
-    first; all texts, and the other demonstrations, stay.
+    Each of these takes the label of the next demonstration with a different label, cyclically; all texts and the
+    remaining demonstrations stay the same.
     """
     source = {**prompts.source, "labels": "shuffled", "relabelled_before": demo}
     source.pop("false_share", None)
@@ -97,7 +97,7 @@ def relabelled_before(prompts: PromptBatch, tokenizer: object | None, demo: int)
 
 
 def zero_shot(prompts: PromptBatch, tokenizer: object | None) -> Rewritten:
-    """The same queries behind what precedes the first demonstration: template, narrative and candidates stay."""
+    """The same queries without demonstrations; template, narrative and candidates stay the same."""
     count = "total" if "total" in prompts.source else "shots"
     return _all(prompts, tokenizer, _bare, {**prompts.source, count: 0, "labels": "correct"})
 
@@ -122,10 +122,10 @@ def _all(
 
 
 def _reordered(prompt: Prompt, seed: int) -> _New:
-    """Its text with label words in another order.
+    """The prompt with its label words in another order.
 
     Raises:
-        PromptError: they are not known, or all alike.
+        PromptError: the label words are unknown, or all the same.
     """
     words, shown = _displayed(prompt)
     digest = hashlib.sha256(prompt.text[: words[-1].stop].encode()).digest()
@@ -137,29 +137,29 @@ def _reordered(prompt: Prompt, seed: int) -> _New:
 
 
 def _relabelled(prompt: Prompt, demo: int) -> _New:
-    """Its text with other label words in the demonstrations before number `demo`.
+    """The prompt with other label words in the demonstrations before number `demo`.
 
     Raises:
-        PromptError: they are not known, or all alike.
+        PromptError: the label words are unknown, or all the same.
     """
     _, shown = _displayed(prompt)
     order = [*shown]
     for place in range(min(demo, len(shown))):
         others = (*shown[place + 1 :], *shown[:place])
-        order[place] = next(own for own in others if own != shown[place])
+        order[place] = next(pair for pair in others if pair != shown[place])
     return _displaying(prompt, order)
 
 
 def _displayed(prompt: Prompt) -> tuple[list[Span], list[tuple[str, int]]]:
-    """Where the label words of its demonstrations stand, and each with its class.
+    """Spans of the demonstrations' label words, and each label word with its class.
 
     Raises:
-        PromptError: they are not known, or all alike.
+        PromptError: the label words are unknown, or all the same.
     """
-    words = [own for own in _known(prompt) if own.role == "label_word"]
+    words = [span for span in _known(prompt) if span.role == "label_word"]
     if len(words) != len(prompt.label_classes):
         raise PromptError("not every demonstration displays one label word")
-    texts = [prompt.text[own.start : own.stop] for own in words]
+    texts = [prompt.text[span.start : span.stop] for span in words]
     shown = [*zip(texts, prompt.label_classes, strict=True)]
     if len({*shown}) < 2:
         raise PromptError("all its demonstrations display the same")
@@ -167,7 +167,7 @@ def _displayed(prompt: Prompt) -> tuple[list[Span], list[tuple[str, int]]]:
 
 
 def _displaying(prompt: Prompt, order: Sequence[tuple[str, int]]) -> _New:
-    """Its text with these label words and classes."""
+    """The prompt with these label words and classes."""
     said = iter(order)
     pieces = [
         piece._replace(text=next(said)[0]) if piece.role == "label_word" else piece
@@ -177,10 +177,10 @@ def _displaying(prompt: Prompt, order: Sequence[tuple[str, int]]) -> _New:
 
 
 def _bare(prompt: Prompt) -> _New:
-    """Its query where the first demonstration stands, behind what the template writes there.
+    """The query in place of the first demonstration, after the template text that opens it.
 
     Raises:
-        PromptError: the text is not known.
+        PromptError: the text is unknown.
     """
     _known(prompt)
     pieces = _pieces(prompt)
@@ -192,7 +192,7 @@ def _bare(prompt: Prompt) -> _New:
     query = [*dropwhile(_written_by_template, pieces[stop:])]
     if not query:
         raise PromptError("its query is not known")
-    return _New([*pieces[:start], *(own._replace(demo=None) for own in opening), *query], ())
+    return _New([*pieces[:start], *(piece._replace(demo=None) for piece in opening), *query], ())
 
 
 def _written_by_template(piece: RolePiece) -> bool:
@@ -203,7 +203,7 @@ def _known(prompt: Prompt) -> tuple[Span, ...]:
     """The roles of a prompt's characters.
 
     Raises:
-        PromptError: they are not known, nor what could follow; or the text goes on after the target.
+        PromptError: the roles or the candidates are unknown, or the text continues after the target.
     """
     if not prompt.parts or len(prompt.candidate_texts) != len(prompt.label_words):
         raise PromptError("which characters are label words is not known")
@@ -217,10 +217,10 @@ def _pieces(prompt: Prompt) -> list[RolePiece]:
 
 
 def _written(prompt: Prompt, reader: TextTokenizer, new: _New) -> Prompt:
-    """The prompt of another text with the same end.
+    """The prompt with a new text that ends like the old one.
 
     Raises:
-        PromptError: tokens of the old text, or candidates behind the new one, are others.
+        PromptError: the old text gives other tokens, or candidates have other tokens after the new text.
     """
     first = prompt.spans[0]
     put = first.stop if first.role == "bos" != prompt.parts[0].role else 0
@@ -257,27 +257,27 @@ def _read(
     after: str,
     offsets: Sequence[tuple[int, int]],
 ) -> Encoded:
-    """The tokens of the new text up to the target, behind which all candidates have their tokens.
+    """Tokens of the new text up to the target, after which all candidates keep their tokens.
 
     Args:
-        prompt: The old one.
-        reader: Its tokenizer.
-        text: The new one.
+        prompt: The old prompt.
+        reader: Tokenizer.
+        text: The new text.
         parts: Roles of its characters.
-        after: What follows a candidate.
-        offsets: Characters of the old tokens.
+        after: Text after a candidate.
+        offsets: Character offsets of the old tokens.
 
     Raises:
-        PromptError: there are none.
+        PromptError: the candidates have other tokens.
     """
     shift = len(text) - len(prompt.text)
-    alike = [t for t, own in enumerate(offsets) if own == offsets[-1]]
+    alike = [t for t, interval in enumerate(offsets) if interval == offsets[-1]]
     target = tuple(end + shift for end in offsets[-1])
-    # A candidate that begins another one holds a token of what follows it.
-    cut = [_without(own, after) for own in prompt.candidate_texts]
+    # A candidate that is a prefix of another one includes a token of the text after it.
+    cut = [_without(candidate, after) for candidate in prompt.candidate_texts]
     for words in (prompt.candidate_texts, cut):
         first, start, tails = reader.endings(text, words, after, letters_of(parts))
-        same = [t for t, own in enumerate(first.offsets) if own == target]
+        same = [t for t, interval in enumerate(first.offsets) if interval == target]
         stop = same[len(alike) - 1] + 1 if len(same) >= len(alike) else 0
         if stop > start and all(
             tail.ids[: stop - start + len(word)] == (*first.ids[start:stop], *word)
@@ -288,20 +288,20 @@ def _read(
 
 
 def _after(prompt: Prompt) -> str:
-    """What the text writes behind its first label word, up to the next text."""
+    """Text after the first label word, up to the next demonstration's text."""
     roles = [part.role for part in prompt.parts]
     if "label_word" not in roles:
         raise PromptError("it displays no label word")
     behind = prompt.parts[roles.index("label_word") + 1 :]
     runs = groupby(behind, key=lambda part: part.role == "format")
-    written, own = next(runs, (False, iter(())))
+    written, run = next(runs, (False, iter(())))
     if written:
-        return "".join(prompt.text[part.start : part.stop] for part in own)
+        return "".join(prompt.text[part.start : part.stop] for part in run)
     return prompt.text[behind[0].start :][:REST] if behind else "\n"
 
 
 def _without(word: str, after: str) -> str:
-    """A candidate's text without the beginning of what follows it, if it ends so."""
+    """A candidate's text without the start of `after`, if it ends with it."""
     sizes = range(min(len(word), len(after)), 0, -1)
     size = next((n for n in sizes if word.endswith(after[:n])), 0)
     return word[: len(word) - size]

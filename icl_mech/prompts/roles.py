@@ -1,4 +1,4 @@
-"""Roles of tokens, and spans of them that tile a prompt: from positions of label words, or from spans of a text."""
+"""Token roles, and spans that tile a prompt: from positions of label words, or from spans of a text."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,8 +25,8 @@ ROLES: tuple[Role, ...] = get_args(Role)
 class Span:
     """Tokens `start` to `stop` (half-open) with one role.
 
-    `demo` counts the demonstrations from 0, in texts without demonstrations their spans (role
-    `span`); it is None outside of these (narrative, query, tokens between spans).
+    `demo` numbers the demonstrations from 0, or in texts without demonstrations the spans (role
+    `span`); it is None elsewhere (narrative, query, tokens between spans).
     """
 
     role: Role
@@ -38,7 +38,7 @@ class Span:
 def lay_labels(
     count: int, label_positions: Sequence[int], lengths: Sequence[int], target: int
 ) -> tuple[Span, ...]:
-    """Label words and target; everything else is `unknown`.
+    """Spans of label words and target; everything else is `unknown`.
 
     Raises:
         PromptError: positions out of order or range, one of them at the target.
@@ -69,7 +69,7 @@ def lay_labels(
 def lay_spans(
     count: int, spans: Sequence[tuple[int, int]], target: int | None = None, *, bos: int = 0
 ) -> tuple[Span, ...]:
-    """Numbered spans of a text and its target, which keeps the number of the span it stands in.
+    """Numbered spans of a text and its target, which keeps the number of the span that contains it.
 
     Args:
         count: Number of tokens.
@@ -115,30 +115,30 @@ def lay_spans(
 def check_spans(
     count: int, spans: Sequence[tuple[int, int]], unit: str, text: str = "", what: str = "span"
 ) -> None:
-    """Refuse intervals that are no spans of a text.
+    """Reject intervals that are not valid spans of a text.
 
     Args:
-        count: Tokens or characters of the text.
+        count: Number of tokens or characters of the text.
         spans: The intervals.
-        unit: What they count, `token` or `character`.
-        text: Which text it is, as ` of text 3`; empty if there is one only.
-        what: What they are.
+        unit: Unit of the intervals, `token` or `character`.
+        text: The text in messages, such as ` of text 3`; empty if there is only one.
+        what: Name of the intervals in messages.
 
     Raises:
-        PromptError: none, or some that are empty, overlap or leave the text.
+        PromptError: no intervals, or intervals that are empty, overlap or leave the text.
     """
     if not spans:
         raise PromptError(f"No {what}s{text}; a text needs one at least, as (start, stop).")
     end = 0
     for number, (start, stop) in enumerate(spans):
-        own = f"{what.capitalize()} {number}{text} ({start} to {stop})"
+        description = f"{what.capitalize()} {number}{text} ({start} to {stop})"
         if stop <= start:
-            raise PromptError(f"{own} is empty; stop must lie after start.")
+            raise PromptError(f"{description} is empty; stop must lie after start.")
         if start < 0 or stop > count:
-            raise PromptError(f"{own} leaves the text, which has {count} {unit}s.")
+            raise PromptError(f"{description} leaves the text, which has {count} {unit}s.")
         if start < end:
             raise PromptError(
-                f"{own} overlaps or precedes the one before it, which ends at {end}; {what}s are ascending "
+                f"{description} overlaps or precedes the one before it, which ends at {end}; {what}s are ascending "
                 "and apart."
             )
         end = stop

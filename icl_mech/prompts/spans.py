@@ -1,7 +1,7 @@
 """`Prompt`: a text, its tokens and the role of every token, fixed when the prompt is built.
 
-Every prompt has *anchors*, positions in which a unit (a demonstration, a sentence) is collected, and an
-*answer*: what is read at the target, and which words it is scored against.
+Every prompt has *anchors*, positions that aggregate a unit (a demonstration, a sentence), and an
+*answer*: the prediction at the target position and the words it is scored against.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,17 +30,17 @@ __all__ = [
 ]
 
 AnswerKind = Literal["classes", "choices", "vocabulary"]
-"""What the answer is scored against: classes of the batch, choices of the prompt, or the vocabulary."""
+"""Words the answer is scored against: classes of the batch, choices of the prompt, or the vocabulary."""
 
 ANSWER_KINDS: tuple[AnswerKind, ...] = get_args(AnswerKind)
 Decode = Callable[..., object] | None
 
 WordScore = Literal["first", "sum", "mean"]
-"""How a candidate of several tokens is scored: its first token, log P of all of them, or per token."""
+"""Score of a candidate with several tokens: its first token, the sum or the mean of log P over all tokens."""
 
 
 class Candidate(NamedTuple):
-    """What can follow a prompt: the rest of a class's label word, or of a choice.
+    """Possible continuation of a prompt: the rest of a class's label word, or of a choice.
 
     Attributes:
         label: Name of the class or choice.
@@ -62,21 +62,21 @@ class Prompt:
     Attributes:
         tokens: Token ids, without padding.
         spans: Cover the prompt, in order, without overlap.
-        label_classes: Class displayed by each demonstration, in prompt order: of a prompt with choices
-            the number of its choice.
-        label_words: Token ids that follow the target with each word the answer is scored against: label
-            words in class order; or the prompt's own choices, the right one first.
+        label_classes: Class displayed by each demonstration, in prompt order; in a prompt with choices,
+            the index of the displayed choice.
+        label_words: Token ids that follow the target for each word the answer is scored against: label
+            words in class order; or the prompt's choices, the correct one first.
         answer: True class of the query, if known.
-        false_answer: Class a follower of false demonstrations would give, if defined.
+        false_answer: Class predicted by following the false demonstrations, if defined.
         labels: Names of the classes or choices.
-        pieces: Characters that every token adds to the text; none for the further parts of a character.
-        exact: False if tokenising the whole text at once would give other tokens.
-        kind: What the answer is scored against; None: `classes`, of a text `vocabulary`.
-        accepted: Of open answers, the token ids of each whole answer that is right.
-        sections: Spans of a text where its roles are those of demonstrations.
-        given_anchors: Anchors that are not those of the roles.
-        text: What was tokenised, without what the tokenizer puts before every text.
-        parts: Roles of the characters of `text`; none where they are not known.
+        pieces: Characters that each token adds to the text; empty for later tokens of a multi-token character.
+        exact: False if tokenising the whole text at once would give different tokens.
+        kind: Words the answer is scored against; None: `classes`, for a text `vocabulary`.
+        accepted: For open answers, the token ids of each accepted answer.
+        sections: Spans of a text whose tokens have the roles of demonstrations.
+        given_anchors: Anchors that override those of the roles.
+        text: The tokenised text, without tokens that the tokenizer puts before every text.
+        parts: Roles of the characters of `text`; empty if unknown.
         candidate_texts: Characters that follow `text` with each of `label_words`.
         score: How candidates are scored.
     """
@@ -100,7 +100,7 @@ class Prompt:
     score: WordScore = "first"
 
     def __post_init__(self) -> None:
-        """Check what every analysis relies on.
+        """Check the invariants that every analysis relies on.
 
         Raises:
             PromptError: spans that do not tile the prompt, classes out of range, label
@@ -145,7 +145,7 @@ class Prompt:
             object.__setattr__(self, "text", self.written())
 
     def _check_kind(self) -> None:
-        """Refuse words that are not what the kind of answer says."""
+        """Reject words that do not match the kind of answer."""
         if self.kind not in ANSWER_KINDS:
             raise PromptError(
                 f"kind={self.kind!r} is no kind of answer. {near_matches(self.kind, ANSWER_KINDS)}"
@@ -173,31 +173,31 @@ class Prompt:
         return next(span.start for span in self.spans if span.role == "target")
 
     def written(self) -> str:
-        """The text that its pieces read as, without a BOS token."""
+        """Text of the joined pieces, without a BOS token."""
         first = self.spans[0]
         return "".join(self.pieces[first.stop if first.role == "bos" else 0 :])
 
     @property
     def candidates(self) -> tuple[Candidate, ...]:
-        """What can follow, in class order; choices with the right one first."""
+        """Possible continuations, in class order; for choices, the correct one first."""
         texts = self.candidate_texts or ("",) * len(self.label_words)
         return tuple(map(Candidate, self.labels, texts, self.label_words))
 
     @property
     def shared_tokens(self) -> tuple[int, ...]:
-        """Positions of tokens that hold signs of two roles, such as `.` and a line break read as one."""
+        """Positions of tokens that span two roles, such as `.` and a line break in one token."""
         if not self.parts:
             return ()
         first = self.spans[0]
         put = first.stop if first.role == "bos" != self.parts[0].role else 0
         ends = [0, *accumulate(map(len, self.pieces[put:]))]
         edges = [part.stop for part in self.parts[:-1]]
-        found = []
+        positions = []
         for position, (start, stop) in enumerate(pairwise(ends), start=put):
             cuts = [start, *(edge for edge in edges if start < edge < stop), stop]
             if sum(bool(self.text[a:b].strip(" ")) for a, b in pairwise(cuts)) > 1:
-                found.append(position)
-        return tuple(found)
+                positions.append(position)
+        return tuple(positions)
 
     @property
     def label_tokens(self) -> tuple[int, ...]:
@@ -216,30 +216,30 @@ class Prompt:
 
     @property
     def anchors(self) -> tuple[int, ...]:
-        """Position in which each unit before the target is collected, in prompt order.
+        """Position that aggregates each unit before the target, in prompt order.
 
-        The first token of each displayed label word or answer; of a text the last token of each span.
+        The first token of each displayed label word or answer; in a text, the last token of each span.
         """
         if self.given_anchors is not None:
-            found = self.given_anchors
+            positions = self.given_anchors
         elif self.label_spans:
-            found = self.label_positions
+            positions = self.label_positions
         else:
-            found = tuple(stop - 1 for _, stop in self.text_spans)
-        return tuple(position for position in found if position < self.target)
+            positions = tuple(stop - 1 for _, stop in self.text_spans)
+        return tuple(position for position in positions if position < self.target)
 
     @property
     def units(self) -> tuple[tuple[int, int], ...]:
-        """Tokens of each anchor's own demonstration or span that stand before it, half-open.
+        """Half-open token interval of each anchor's demonstration or span, up to the anchor.
 
-        In prompts made from bare positions: what stands between two anchors. The first token of the
-        prompt is no unit's.
+        In prompts made from bare positions: the tokens between two anchors. The first token of the
+        prompt belongs to no unit.
         """
         known = {span.demo: span.start for span in reversed(self.spans) if span.demo is not None}
         numbers = [-1 if span.demo is None else span.demo for span in self.label_spans]
         spans = [start for start, _ in self.text_spans]
         ends = [1, *(span.stop for span in self.label_spans)]
-        found: list[tuple[int, int]] = []
+        units: list[tuple[int, int]] = []
         for number, anchor in enumerate(self.anchors):
             if not self.label_spans:
                 start = spans[number]
@@ -247,51 +247,51 @@ class Prompt:
                 start = known.get(numbers[number], ends[number])
             else:
                 start = ends[number]
-            found.append((min(max(start, 1), anchor), anchor))
-        return tuple(found)
+            units.append((min(max(start, 1), anchor), anchor))
+        return tuple(units)
 
     @property
     def text_spans(self) -> tuple[tuple[int, int], ...]:
         """Token intervals of a text's spans, in order; none for prompts with demonstrations.
 
-        The target belongs to the span it stands in.
+        The target belongs to the span that contains it.
         """
-        found: dict[int, tuple[int, int]] = {}
+        intervals: dict[int, tuple[int, int]] = {}
         if self.sections:
             return self.sections
         if any(span.role == "span" for span in self.spans) or not self.label_words:
             for span in self.spans:
                 if span.demo is not None:
-                    start, _ = found.get(span.demo, (span.start, span.stop))
-                    found[span.demo] = (start, span.stop)
-        return tuple(found.values())
+                    start, _ = intervals.get(span.demo, (span.start, span.stop))
+                    intervals[span.demo] = (start, span.stop)
+        return tuple(intervals.values())
 
     @property
     def has_text_roles(self) -> bool:
-        """False for prompts made from bare positions; what follows a target with candidates has no role."""
+        """False for prompts made from bare positions; tokens after a target with candidates need no role."""
         end = len(self) if self.kind == "vocabulary" else self.target
         return all(span.role != "unknown" for span in self.spans if span.start <= end)
 
     def examples(self, tokenizer: object = None) -> tuple[tuple[Example, ...], Example]:
-        """Demonstrations, each with the class or answer it displays, and the query with its true one.
+        """Demonstrations, each with the class or answer it displays, and the query with its true answer.
 
-        `build_prompts(task, model, demonstrations=demonstrations, queries=[query])` makes the same prompt of
-        them; of open answers that are false the same with `choices=`, those of its `labels` that are not the
-        query's own. Of `prompts_from_text` the texts hold the template's words, too.
+        `build_prompts(task, model, demonstrations=demonstrations, queries=[query])` rebuilds the same prompt
+        from them; for incorrect open answers also pass `choices=`, the prompt's `labels` other than the
+        query's own answers. Texts of `prompts_from_text` also contain the template's words.
 
         Args:
-            tokenizer: For queries with several right answers, and for prompts saved by earlier versions
+            tokenizer: Needed for queries with several correct answers, and for prompts saved by earlier versions
                 whose texts have characters of several tokens (😀).
 
         Raises:
-            PromptError: answers that are no classes or not known, or texts that are not marked or not whole.
+            PromptError: answers that are unknown or not classes, or texts whose characters or roles are incomplete.
         """
         if self.kind == "vocabulary" or self.answer is None:
-            found = f"the answer of this prompt is {self.answer}, scored against {self.kind}"
-            raise PromptError(f"Examples have classes or open answers; {found}.")
+            problem = f"the answer of this prompt is {self.answer}, scored against {self.kind}"
+            raise PromptError(f"Examples have classes or open answers; {problem}.")
         decode: Decode = getattr(tokenizer, "decode", None)
         pairs = zip(self.label_spans, self.label_classes, strict=True)
-        shown = tuple(self._example("demo_text", own.demo, c, decode) for own, c in pairs)
+        shown = tuple(self._example("demo_text", span.demo, c, decode) for span, c in pairs)
         query = self._example("query_text", None, self.answer, decode)
         also = [word for word in self.accepted if word != self.label_words[self.answer]]
         if also and decode is None:
@@ -303,13 +303,13 @@ class Prompt:
 
     def _example(self, role: Role, demo: int | None, label: int, decode: "Decode") -> Example:
         if self.parts:
-            parts = [own for own in self.parts if (own.role, own.demo) == (role, demo)]
-            texts = [self.text[own.start : own.stop] for own in parts]
+            parts = [part for part in self.parts if (part.role, part.demo) == (role, demo)]
+            texts = [self.text[part.start : part.stop] for part in parts]
         else:
-            spans = [own for own in self.spans if (own.role, own.demo) == (role, demo)]
-            pieces = ["".join(self.pieces[own.start : own.stop]).strip() for own in spans]
-            ids = [self.tokens[own.start : own.stop] for own in spans]
-            texts = pieces if decode is None else [_read(decode, own) for own in ids]
+            spans = [span for span in self.spans if (span.role, span.demo) == (role, demo)]
+            pieces = ["".join(self.pieces[span.start : span.stop]).strip() for span in spans]
+            ids = [self.tokens[span.start : span.stop] for span in spans]
+            texts = pieces if decode is None else [_read(decode, token_ids) for token_ids in ids]
         if len(texts) not in (1, 2) or not all(texts) or (decode is None and "�" in str(texts)):
             raise PromptError(
                 f"The {role} of a prompt reads {texts}; expected one text or two. Build prompts with "
@@ -329,17 +329,17 @@ class Prompt:
         high: float | None = None,
         limit: int | None = 1000,
     ) -> "View":
-        """The text in a notebook, coloured by role or by a number of each token.
+        """The text in a notebook, coloured by role or by a value for each token.
 
         Args:
             values: One number for each token, NaN where there is none: saliency, attention, ...
-            name: What the numbers are.
-            low: Value of the lowest colour; default 0, or as far below 0 as values reach above.
+            name: Name of the values.
+            low: Value of the lowest colour; default 0, or symmetric about 0 if there are negative values.
             high: Value of the highest colour; default the largest value.
             limit: Number of tokens shown, from the beginning and the end; None: all.
 
         Raises:
-            ResultError: another number of values than of tokens, or no scale.
+            ResultError: not one value for each token, or no scale.
         """
         from icl_mech.plots.prompt_view import prompt_view
 
@@ -350,8 +350,8 @@ class Prompt:
 
         Args:
             matrix: Weight of each edge, `[dest, src]`, not negative; the diagonal is left out.
-            name: What the weights are, such as `saliency in layer 8`.
-            top: Number of edges drawn at most; which share of the sum they hold is said.
+            name: Name of the weights, such as `saliency in layer 8`.
+            top: Maximum number of edges drawn; the figure states the fraction of the total they hold.
 
         Raises:
             ResultError: a matrix of another shape, with negative weights or with edges from
@@ -387,14 +387,14 @@ class Prompt:
             label_tokens: First token id of each class's label word, in class order.
             label_lengths: Number of tokens of each label word (default 1).
             answer: True class of the query.
-            false_answer: Class a follower of false demonstrations would give.
+            false_answer: Class predicted by following the false demonstrations.
             target: Position the answer is read at (default: the last token).
 
-        Such a prompt has no text roles; analyses that need them refuse it.
+        Such a prompt has no text roles; analyses that need them reject it.
 
         Raises:
-            PromptError: positions out of order or range, one of them at the target, or what is
-                no whole number.
+            PromptError: positions out of order or range, one of them at the target, or a value
+                that is not a whole number.
         """
         lengths = [1] * len(label_positions) if label_lengths is None else label_lengths
         last = len(tokens) - 1
@@ -430,7 +430,7 @@ class Prompt:
 
         Args:
             tokens: Token ids.
-            spans: Half-open token intervals, ascending, without overlap; tokens in none of them
+            spans: Half-open token intervals, ascending, without overlap; tokens outside all spans
                 are kept apart.
             target: Position whose next token is predicted (default: the last token).
             pieces: Text of every token, for figures.
@@ -449,21 +449,21 @@ def _read(decode: Callable[..., object], ids: Sequence[int]) -> str:
 
 
 def usual_kind(label_words: Sequence[object]) -> AnswerKind:
-    """The kind of answer where none is named."""
+    """Default kind of answer, given the label words."""
     return "classes" if label_words else "vocabulary"
 
 
 def check_first_tokens(words: Sequence[Sequence[int]], labels: Sequence[str] = ()) -> None:
-    """Refuse label words that cannot be told apart by their first token.
+    """Reject label words that share their first token.
 
     Raises:
         PromptError: names the two label words.
     """
     seen: dict[int, int] = {}
     for label, word in enumerate(words):
-        other = seen.setdefault(word[0], label)
-        if other != label:
-            first, second = (repr(labels[c]) if labels else f"class {c}" for c in (other, label))
+        earlier = seen.setdefault(word[0], label)
+        if earlier != label:
+            first, second = (repr(labels[c]) if labels else f"class {c}" for c in (earlier, label))
             raise PromptError(
                 f"The label words {first} and {second} begin with the same token "
                 f"(id {word[0]}), so one prediction cannot tell them apart. Score whole words, with "

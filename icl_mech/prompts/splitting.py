@@ -1,9 +1,9 @@
-"""Texts cut into sentences, lines, paragraphs, reasoning steps, turns or list items, by rules.
+"""Rule-based splitting of texts into sentences, lines, paragraphs, reasoning steps, turns or list items.
 
-Nothing is downloaded and no model decides, so the same text gives the same spans everywhere. The
-rules know abbreviations, initials, decimals, enumerations, quotes, ellipses and the full stops of
-Chinese and Japanese. What no rule can know (an abbreviation that also ends a sentence before a
-name) is not cut. A line break belongs to the span that it ends, a blank to the one it begins.
+Nothing is downloaded and no model is used, so the same text gives the same spans everywhere. The
+rules cover abbreviations, initials, decimals, enumerations, quotes, ellipses and the full stops of
+Chinese and Japanese. Ambiguous cases (an abbreviation that also ends a sentence before a
+name) are not split. A line break belongs to the span that it ends, a space to the one that it begins.
 """
 
 import re
@@ -26,17 +26,19 @@ mr mrs ms dr prof sr st mt rev hon gen col capt lt sgt gov sen rep pres fr e.g i
 approx ca c fig figs eq eqs ref refs sec ch vol ed eds pp p no nos jan feb mar apr jun jul aug sep
 sept oct nov dec mon tue tues wed thu thur thurs fri z.b bzw d.h u.a usw nr dept est tel ext
 """
-"""Abbreviations that more text follows."""
+"""Abbreviations that do not end a sentence."""
 
 _LAST = "etc inc ltd co corp jr bros u.s u.k u.n e.u d.c a.m p.m ph.d m.d b.a m.a"
-"""Abbreviations that may end a sentence: they do before a word that often begins one."""
+"""Abbreviations that end a sentence only before a word that often begins one."""
 
 _BEGINNING = """
 a an and another at but by for he her his how however i if in it its my no now on our she so some
 that the their then there these they this those thus to we what when where who why you yet
 """
 
-_NEVER, _SOMETIMES, _STARTERS = (frozenset(own.split()) for own in (_FOLLOWED, _LAST, _BEGINNING))
+_NEVER, _SOMETIMES, _STARTERS = (
+    frozenset(words.split()) for words in (_FOLLOWED, _LAST, _BEGINNING)
+)
 
 _BREAK = re.compile(r"\n[^\S\n]*\n\s*")
 _LINE = re.compile(r"\n\s*")
@@ -54,13 +56,13 @@ _TURN = re.compile(
 def split_text(text: str, unit: Unit) -> list[Interval]:
     """Half-open character intervals of a text's spans.
 
-    * `sentences`: see above; a single line break is a blank, an empty line ends a sentence.
-    * `lines`, `paragraphs`: ended by a line break, by an empty line.
-    * `steps`: begun by `Step 1`, `1.` or `1)` at the beginning of a line; in a text without any of
-      these every line.
-    * `turns`: begun by `Name:` or a chat template's mark at the beginning of a line.
-    * `items`: of a list, begun by `-`, `*`, `1.` or `a)`; what stands before the first one, and
-      what follows the list after an empty line, is in none.
+    * `sentences`: see above; a single line break counts as a space, an empty line ends a sentence.
+    * `lines`, `paragraphs`: end at a line break, at an empty line.
+    * `steps`: begin with `Step 1`, `1.` or `1)` at the start of a line; in a text without any of
+      these, every line is a step.
+    * `turns`: begin with `Name:` or a chat template's mark at the start of a line.
+    * `items`: list items, which begin with `-`, `*`, `1.` or `a)`; text before the first item, and
+      text after an empty line that ends the list, is in no span.
 
     Raises:
         PromptError: unknown unit.
@@ -75,13 +77,13 @@ def _sentences(text: str) -> list[Interval]:
 
 
 def _sentence_ends(text: str) -> Iterator[int]:
-    """Positions after the signs that end a sentence, closing quotes and line breaks included."""
+    """Positions after sentence-final punctuation, closing quotes and line breaks included."""
     begun = 0
-    for found in _END.finditer(text):
-        end = found.end()
+    for sign in _END.finditer(text):
+        end = sign.end()
         while end < len(text) and text[end] in _CLOSERS and not _opens(text, end):
             end += 1
-        if found["cjk"] is None and not _ends(text, begun, found, end):
+        if sign["cjk"] is None and not _ends(text, begun, sign, end):
             continue
         rest = re.compile(r"[^\S\n]*\n\s*").match(text, end)
         begun = rest.end() if rest else end
@@ -89,12 +91,12 @@ def _sentence_ends(text: str) -> Iterator[int]:
 
 
 def _opens(text: str, place: int) -> bool:
-    """True for a quote that belongs to what follows: a blank before it, none after."""
+    """True for an opening quote: white space before it."""
     return text[place - 1].isspace()
 
 
-def _ends(text: str, begun: int, found: re.Match[str], end: int) -> bool:
-    """True if a full stop or the like, with what closes after it, ends the sentence."""
+def _ends(text: str, begun: int, sign: re.Match[str], end: int) -> bool:
+    """True if a full stop or similar punctuation, with closing quotes after it, ends the sentence."""
     after = text[end:]
     if not after.strip():
         return True
@@ -104,12 +106,12 @@ def _ends(text: str, begun: int, found: re.Match[str], end: int) -> bool:
     first = following.lstrip(_OPENERS)[:1] or following[0]
     if first.islower() or first in ",;:":
         return False
-    if found["stop"] != "." or end > found.end():
+    if sign["stop"] != "." or end > sign.end():
         return True
-    word = text[begun : found.start()].split()[-1:] or [""]
+    word = text[begun : sign.start()].split()[-1:] or [""]
     plain = word[0].lstrip(_OPENERS)
     known = plain.lower()
-    alone = len(text[begun : found.start()].split()) == 1
+    alone = len(text[begun : sign.start()].split()) == 1
     if alone and re.fullmatch(r"\(?(\d{1,3}|[A-Za-z])", plain):  # "1. First"
         return False
     if known in _NEVER and not (known in ("no", "v", "p", "c") and first.isalpha()):
@@ -131,22 +133,22 @@ def _paragraphs(text: str) -> list[Interval]:
 
 
 def _steps(text: str) -> list[Interval]:
-    marked = [found.start() for found in _STEP.finditer(text)]
+    marked = [match.start() for match in _STEP.finditer(text)]
     return _between(text, marked) if marked else _lines(text)
 
 
 def _turns(text: str) -> list[Interval]:
-    return _between(text, [found.start() for found in _TURN.finditer(text)])
+    return _between(text, [match.start() for match in _TURN.finditer(text)])
 
 
 def _items(text: str) -> list[Interval]:
-    starts = [found.start() for found in _ITEM.finditer(text)]
-    found = []
+    starts = [match.start() for match in _ITEM.finditer(text)]
+    spans = []
     for start, stop in pairwise([*starts, len(text)]):
         cut = _BREAK.search(text, start, stop)
         end = cut.end() if cut and (stop == len(text) or text[cut.end() : stop].strip()) else stop
-        found.append((start, end))
-    return found
+        spans.append((start, end))
+    return spans
 
 
 _SPLITTERS: dict[str, Callable[[str], list[Interval]]] = {
@@ -160,19 +162,19 @@ _SPLITTERS: dict[str, Callable[[str], list[Interval]]] = {
 
 
 def _after(pattern: re.Pattern[str], text: str) -> list[int]:
-    return [found.end() for found in pattern.finditer(text)]
+    return [match.end() for match in pattern.finditer(text)]
 
 
 def _between(text: str, cuts: Sequence[int]) -> list[Interval]:
-    """The text in parts, those of blanks alone joined to the one before."""
-    found: list[Interval] = []
+    """Intervals between cuts; those of white space only are joined to the one before."""
+    spans: list[Interval] = []
     start = 0
     for cut in [*cuts, len(text)]:
         if not text[start:cut].strip():
-            if found and cut > start:
-                found[-1] = (found[-1][0], cut)
+            if spans and cut > start:
+                spans[-1] = (spans[-1][0], cut)
                 start = cut
             continue
-        found.append((start, cut))
+        spans.append((start, cut))
         start = cut
-    return found
+    return spans

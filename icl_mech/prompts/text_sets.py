@@ -1,4 +1,4 @@
-"""`TextSet`: a named list of texts, of which a seed draws some; and texts from files."""
+"""`TextSet`: a named list of texts from which prompts are drawn by seed; and texts from files."""
 
 import hashlib
 import json
@@ -23,16 +23,16 @@ DIVIDER = "---"
 
 @dataclass(frozen=True)
 class TextSet:
-    """Texts without classes, as sweeps take them in the place of a task.
+    """Texts without classes, which sweeps accept instead of a task.
 
     Attributes:
-        name: In tables.
-        texts: All of them; a seed draws `n`.
-        spans: What each is cut into, or for each text a list of intervals of its characters, see `texts`.
-        anchors: Instead of that, for each text a list of its anchors, see `texts`.
+        name: Name in tables.
+        texts: All texts; a seed draws `n` of them.
+        spans: Unit that texts are split into, or a list of character intervals for each text, see `texts`.
+        anchors: Alternatively, a list of anchors for each text, see `texts`.
 
     Raises:
-        PromptError: no name, no texts, one that is none, one twice, or spans that cannot be.
+        PromptError: no name, no texts, an invalid or repeated text, or invalid spans.
     """
 
     name: str
@@ -41,7 +41,7 @@ class TextSet:
     anchors: Sequence[Sequence[str | Interval]] | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be drawn from."""
+        """Check name, texts, spans and anchors."""
         if fault := text_fault(self.name):
             raise PromptError(f"The name of a text set {fault}.")
         given: Any = self.texts
@@ -68,18 +68,18 @@ class TextSet:
 
     @property
     def digest(self) -> str:
-        """Recognises texts, spans and anchors."""
-        own = () if self.anchors is None else (self.anchors,)
-        content = repr((self.texts, self.spans, *own))
+        """Fingerprint of texts, spans and anchors."""
+        anchors = () if self.anchors is None else (self.anchors,)
+        content = repr((self.texts, self.spans, *anchors))
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 
     def prompts(
         self, model_or_tokenizer: object, *, n: int | None = None, seed: int = 0
     ) -> PromptBatch:
-        """`n` of the texts, drawn by seed without repetition, as prompts; None: all, in their order.
+        """Prompts of `n` texts, drawn by seed without replacement; None: of all texts, in order.
 
         Raises:
-            PromptError: fewer texts than `n`, or what `texts` refuses.
+            PromptError: fewer texts than `n`, or texts that `texts` rejects.
         """
         order: list[int] = list(range(len(self.texts)))
         if n is not None:
@@ -90,18 +90,18 @@ class TextSet:
             order = np.random.default_rng([seed]).permutation(len(order))[:n].tolist()
         spans: Any = self.spans if isinstance(self.spans, str) else [self.spans[i] for i in order]
         anchors = None if self.anchors is None else [self.anchors[i] for i in order]
-        own = [self.texts[i] for i in order]
-        found = texts_of(own, model_or_tokenizer, spans=spans, anchors=anchors)
+        chosen = [self.texts[i] for i in order]
+        batch = texts_of(chosen, model_or_tokenizer, spans=spans, anchors=anchors)
         drawn = {} if n is None else {"seed": seed, "pool": len(self.texts)}
-        source = {**found.source, "task": {"name": self.name, "digest": self.digest}, **drawn}
-        return replace(found, source=source)
+        source = {**batch.source, "task": {"name": self.name, "digest": self.digest}, **drawn}
+        return replace(batch, source=source)
 
     @classmethod
     def load(cls, path: str | Path, *, name: str = "", spans: Unit = "sentences") -> "TextSet":
-        """The texts of a file and their anchors, see `read_texts`; by default named after it.
+        """Texts and anchors from a file, see `read_texts`; the default name is the file's.
 
         Raises:
-            PromptError: a file that cannot be read, or holds something else.
+            PromptError: a file that cannot be read, or has another format.
         """
         file = Path(expanduser(path))
         texts, anchors = read_texts(file)
@@ -109,19 +109,19 @@ class TextSet:
 
     @classmethod
     def of_task(cls, task: Task, *, name: str = "", spans: Unit = "sentences") -> "TextSet":
-        """The texts of a task's test examples, as far as they have two spans or more.
+        """Texts of a task's test examples that have at least two spans.
 
         Raises:
-            PromptError: none has.
+            PromptError: there is no such text.
         """
         every = dict.fromkeys(example.text for example in task.test)
-        found = [text for text in every if len(split_text(text, spans)) > 1]
-        if not found:
+        texts = [text for text in every if len(split_text(text, spans)) > 1]
+        if not texts:
             raise PromptError(
                 f"None of the {len(every)} test texts of task {task.name!r} has two {spans}, of which one "
                 "could matter for the other; give longer texts, or other spans."
             )
-        return cls(name or task.name, found, spans)
+        return cls(name or task.name, texts, spans)
 
 
 def read_texts(file: Path) -> tuple[list[str], list[Any] | None]:
@@ -129,7 +129,7 @@ def read_texts(file: Path) -> tuple[list[str], list[Any] | None]:
     any other file, divided by lines of `---`; and anchors, if objects have `anchors`.
 
     Raises:
-        PromptError: a file that cannot be read, or holds something else.
+        PromptError: a file that cannot be read, or has another format.
     """
     listed: Any
     try:
@@ -146,9 +146,9 @@ def read_texts(file: Path) -> tuple[list[str], list[Any] | None]:
         raise PromptError(
             f"The file of texts {str(file)!r} holds {shown(listed)}; expected a list of texts."
         )
-    found: list[Any] = [own.get("text") if isinstance(own, dict) else own for own in listed]
-    anchors = [own.get("anchors") if isinstance(own, dict) else None for own in listed]
-    return found, anchors if any(own is not None for own in anchors) else None
+    texts: list[Any] = [entry.get("text") if isinstance(entry, dict) else entry for entry in listed]
+    anchors = [entry.get("anchors") if isinstance(entry, dict) else None for entry in listed]
+    return texts, anchors if any(marks is not None for marks in anchors) else None
 
 
 def _divided(content: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""How demonstrations and a query become one text: a template filled in, or the turns of a chat."""
+"""Rendering demonstrations and a query as one text: a filled-in template, or the turns of a chat."""
 
 import hashlib
 import re
@@ -27,20 +27,20 @@ _FROZEN = (
     "{%- macro strftime_now(pattern) -%}{{ dates_of_today[pattern] if pattern in dates_of_today else "
     f"raise_exception('{_UNDATED}')}}}}{{%- endmacro -%}}"
 )
-"""Stands before templates that write a date, in the place of the clock."""
+"""Prefix for chat templates that write a date: replaces the system clock."""
 
 _RESERVED = ("conversation", "tokenize", "add_generation_prompt", "dates_of_today", "return_dict")
 
 
 @dataclass(frozen=True)
 class Plain:
-    """A template, filled in."""
+    """Rendering by filling in the template."""
 
     template: Template
 
     @property
     def before(self) -> str:
-        """What stands before an answer, from the last text on."""
+        """Text before an answer, from the last input text on."""
         return self.template.label_context[0]
 
     @property
@@ -49,25 +49,25 @@ class Plain:
         return self.template.closing
 
     def pieces(self, demonstrations: Shown, query: Example) -> list[RolePiece]:
-        """The template once for each demonstration, and up to the label word for the query."""
+        """The template filled in for each demonstration, and up to the label word for the query."""
         return template_pieces(self.template, demonstrations, query)
 
     def bos(self, wanted: bool | None) -> bool | None:
-        """As wanted."""
+        """The requested BOS setting, unchanged."""
         return wanted
 
     def source(self) -> dict[str, Any]:
-        """Nothing: the task records its template."""
+        """Empty: the task already records its template."""
         return {}
 
 
 class _Chunks(NamedTuple):
-    """What a chat template writes around the contents of turns.
+    """Text that a chat template writes around the contents of turns.
 
     Attributes:
-        around: Before each content, and after the last.
-        answer: Before the answer of the last turn.
-        after: After it.
+        around: Text before each content, and after the last.
+        answer: Text before the answer of the last turn.
+        after: Text after that answer.
     """
 
     around: tuple[str, ...]
@@ -77,18 +77,18 @@ class _Chunks(NamedTuple):
 
 @dataclass(frozen=True)
 class Chat:
-    """Every demonstration a turn of the user and one of the assistant, by the tokenizer's chat template.
+    """Each demonstration rendered as a user turn and an assistant turn by the tokenizer's chat template.
 
-    The user says the template up to `{label}`, without the white space at its end; the assistant says the
-    label word and what the template writes after it, likewise.
+    The user turn is the task's template up to `{label}`, without trailing white space; the assistant turn is the
+    label word and the rest of the template, also without trailing white space.
 
     Attributes:
-        template: Of the task.
+        template: Template of the task.
         tokenizer: Hugging Face tokenizer with a chat template.
-        system: What the system says.
-        prefill: What stands between the beginning of the assistant's turn and its answer.
+        system: The system message.
+        prefill: Text between the start of the assistant's turn and its answer.
         template_kwargs: Options of the chat template, such as `enable_thinking`.
-        today: The day that templates with a date write; None: there must be none.
+        today: Date written by chat templates that contain one; None: the template must not write a date.
     """
 
     template: Template
@@ -99,10 +99,10 @@ class Chat:
     today: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be rendered.
+        """Reject settings that cannot be rendered.
 
         Raises:
-            PromptError: no chat template, a text that is none, a reserved option, or no date.
+            PromptError: no chat template, an invalid text, a reserved option, or an invalid date.
         """
         check_chat(self.tokenizer, **({} if self.system is None else {"system": self.system}))
         if fault := text_fault(self.prefill, blank=True):
@@ -122,16 +122,16 @@ class Chat:
 
     @property
     def before(self) -> str:
-        """What stands before an answer in the assistant's turn."""
+        """Text before an answer in the assistant's turn."""
         return self._probe.answer + self.prefill
 
     @property
     def after(self) -> str:
-        """What ends the assistant's turn."""
+        """Text that ends the assistant's turn."""
         return self._closed + self._probe.after
 
     def bos(self, wanted: bool | None) -> bool | None:
-        """None put before a chat, whose template writes it itself."""
+        """The requested BOS setting; by default False where the chat template does not write BOS, else the tokenizer's."""
         start = str(getattr(self.tokenizer, "bos_token", None) or "")
         written = bool(start) and self._probe.around[0].startswith(start)
         return wanted if wanted is not None or written else False
@@ -150,10 +150,10 @@ class Chat:
         }
 
     def pieces(self, demonstrations: Shown, query: Example) -> list[RolePiece]:
-        """The turns of all demonstrations and the beginning of the query's answer.
+        """Pieces of all demonstration turns, the query and the start of its answer.
 
         Raises:
-            PromptError: a template that changes what is said in it.
+            PromptError: a chat template that changes the contents of turns.
         """
         contents: list[list[RolePiece]] = []
         if self.system is not None:
@@ -167,23 +167,25 @@ class Chat:
             for kind, text in self.template.pieces(query, None)
         ]
         contents.append(_stripped(asked))
-        texts = ["".join(piece.text for piece in own) for own in contents]
+        texts = ["".join(piece.text for piece in content) for content in contents]
         chunks = self._chunks(len(demonstrations))
         rendered = self._render(self._turns(texts), generate=True)
         said_by = self._said(rendered, chunks, texts)
         made: list[RolePiece] = []
-        for number, (chunk, own, text) in enumerate(zip(chunks, contents, said_by, strict=False)):
+        for number, (chunk, content, text) in enumerate(
+            zip(chunks, contents, said_by, strict=False)
+        ):
             behind = next((p.demo for p in reversed(made) if p.demo is not None), None)
             closes = behind is not None and chunk.startswith(self._ends)
             if closes:
                 made.append(RolePiece("format", behind, self._ends))
             rest = chunk[len(self._ends) * closes :]
             opening = rest.removesuffix(self._begins)
-            if opening != rest:  # what the system says, and what stands around it
+            if opening != rest:  # the system message and the text around it
                 made.append(RolePiece("narrative", None, opening))
                 rest = self._begins
-            made.append(RolePiece("format", own[0].demo if own else None, rest))
-            made += own if text == texts[number] else _stripped(own, left=True)
+            made.append(RolePiece("format", content[0].demo if content else None, rest))
+            made += content if text == texts[number] else _stripped(content, left=True)
         return [*made, RolePiece("format", None, self._answer(chunks[-1]) + self.prefill)]
 
     def _turns(self, texts: Sequence[str]) -> list[Turn]:
@@ -193,8 +195,8 @@ class Chat:
         return turns + [{"role": roles[n % 2], "content": text} for n, text in enumerate(left)]
 
     def _said(self, rendered: str, chunks: Sequence[str], texts: Sequence[str]) -> list[str]:
-        """What stands between the chunks: each content, or that without white space around it."""
-        found: list[str] = []
+        """Contents of turns as rendered between the chunks: unchanged, or stripped of surrounding white space."""
+        contents: list[str] = []
         place = 0
         for chunk, text in zip(chunks, texts, strict=False):
             place += len(chunk)
@@ -205,12 +207,12 @@ class Chat:
                     "turn alike. Write the turns into a Template yourself, or give finished texts: "
                     "prompts_from_text(texts, ..., special_tokens='control')."
                 )
-            found.append(kept)
+            contents.append(kept)
             place += len(kept)
-        return found
+        return contents
 
     def _chunks(self, demonstrations: int) -> tuple[str, ...]:
-        """What the template writes around the contents of that many demonstrations and a query."""
+        """Text that the chat template writes around the contents of this many demonstrations and a query."""
         if demonstrations not in self._known:
             marks = _marks(2 * demonstrations + 1 + (self.system is not None))
             rendered = self._render(self._turns(marks), generate=True)
@@ -222,7 +224,7 @@ class Chat:
         return {}
 
     def _divided(self, rendered: str, marks: Sequence[str]) -> tuple[str, ...]:
-        found: list[str] = []
+        chunks: list[str] = []
         for mark in marks:
             before, there, rendered = rendered.partition(mark)
             if not there:
@@ -230,12 +232,12 @@ class Chat:
                     f"The chat template of {_name(self.tokenizer)} changes or leaves out what a turn says. "
                     "Leave system= out, or write the turns into a Template yourself."
                 )
-            found.append(before)
-        return (*found, rendered)
+            chunks.append(before)
+        return (*chunks, rendered)
 
     @cached_property
     def _probe(self) -> _Chunks:
-        """A conversation of two answered turns."""
+        """Chunks of a sample conversation with two answered user turns."""
         marks = _marks(4 + (self.system is not None))
         rendered = self._render(self._turns(marks))
         around = self._divided(rendered, marks)
@@ -243,27 +245,27 @@ class Chat:
 
     @property
     def _ends(self) -> str:
-        """What ends an answered turn; nothing where the last one ends otherwise than those before."""
+        """Text that ends an answered turn; empty if the last turn ends differently from earlier ones."""
         between, last = self._probe.around[-3], self._probe.after
         return next((end for end in (last, last.rstrip()) if between.startswith(end)), "")
 
     @property
     def _begins(self) -> str:
-        """What begins a turn of the user."""
+        """Text that begins a user turn."""
         return self._probe.around[-3].removeprefix(self._ends)
 
     def _answer(self, begun: str) -> str:
-        """What the template writes before an answer, where it begins the assistant's turn with `begun`.
+        """Text before an answer, given `begun`, the text with which the chat template opens the assistant's turn.
 
-        A header that stands before every answer (a channel) belongs to it; what stands before the last
-        answer alone (an empty thought) only where the template begins the turn with it.
+        A header before every answer (a channel) is included; text before the last answer only (an empty
+        thought) is included only if the chat template opens the turn with it.
         """
         earlier, last = self._probe.around[-4], self._probe.answer
         return last if last == earlier and last.startswith(begun) else begun
 
     @property
     def _closed(self) -> str:
-        """What the template of the task writes after a label word, in the same turn."""
+        """Text that the task's template writes after a label word, in the same turn."""
         return self.template.label_context[1].rstrip()
 
     def _render(self, turns: Sequence[Turn], generate: bool = False) -> str:
@@ -271,14 +273,14 @@ class Chat:
 
 
 Writing = Plain | Chat
-"""How a task's texts are written."""
+"""Rendering of a task's texts."""
 
 
 def check_chat(tokenizer: object, **said: str) -> None:
-    """Refuse tokenizers without a chat template, and texts that are none.
+    """Reject tokenizers without a chat template, and invalid texts.
 
     Raises:
-        PromptError: says which.
+        PromptError: names the fault.
     """
     if not getattr(tokenizer, "chat_template", None):
         raise PromptError(
@@ -297,25 +299,25 @@ def render(
     today: str | None = None,
     **options: Any,
 ) -> str:
-    """Turns as a chat template writes them.
+    """Turns rendered by a tokenizer's chat template.
 
     Args:
-        tokenizer: Has the template.
-        turns: Role and content of each.
-        generate: The assistant's next turn begins.
-        today: What templates take for the present day.
-        **options: Of the template.
+        tokenizer: Tokenizer with the chat template.
+        turns: Role and content of each turn.
+        generate: Open the assistant's next turn.
+        today: Date that the template takes as the current day.
+        **options: Options of the chat template.
 
     Raises:
-        PromptError: turns that the template refuses, or a date it asks for.
+        PromptError: turns that the chat template rejects, or a date it needs and is not given.
     """
     from jinja2 import TemplateError
 
     template = tokenizer.get_chat_template(options.pop("chat_template", None))
     if "strftime_now" in template:
-        patterns = {own for _, own in _DATES.findall(template)} if today else ()
+        patterns = {pattern for _, pattern in _DATES.findall(template)} if today else ()
         day = date.fromisoformat(today) if today else date.today()
-        options["dates_of_today"] = {own: day.strftime(own) for own in patterns}
+        options["dates_of_today"] = {pattern: day.strftime(pattern) for pattern in patterns}
         template = _FROZEN + template
     try:
         text = tokenizer.apply_chat_template(
@@ -343,19 +345,19 @@ def _name(tokenizer: object) -> str:
 
 
 def _marks(count: int) -> list[str]:
-    """Contents that no template writes itself, and none is a part of another."""
+    """Placeholder contents that no template writes itself; none contains another."""
     return [f"QxMARK{number}xQ" for number in range(count)]
 
 
 def _stripped(pieces: Sequence[RolePiece], *, left: bool = False) -> list[RolePiece]:
-    """Pieces without the white space at their end, or around them."""
-    found = list(pieces)
-    while found and not (text := found[-1].text.rstrip()):
-        found.pop()
-    if found:
-        found[-1] = found[-1]._replace(text=text)
-    while left and found and not (text := found[0].text.lstrip()):
-        found.pop(0)
-    if left and found:
-        found[0] = found[0]._replace(text=found[0].text.lstrip())
-    return found
+    """Pieces without trailing white space; with `left` also without leading white space."""
+    kept = list(pieces)
+    while kept and not (text := kept[-1].text.rstrip()):
+        kept.pop()
+    if kept:
+        kept[-1] = kept[-1]._replace(text=text)
+    while left and kept and not (text := kept[0].text.lstrip()):
+        kept.pop(0)
+    if left and kept:
+        kept[0] = kept[0]._replace(text=kept[0].text.lstrip())
+    return kept

@@ -1,4 +1,4 @@
-"""Rows of local files – CSV, JSON, JSON lines, Parquet, Arrow, packed or not – read right or refused."""
+"""Rows of local files (CSV, JSON, JSON lines, Parquet, Arrow, compressed or not), with strict parsing."""
 
 import bz2
 import codecs
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 SEPARATORS = (",", ";", "\t", "|")
-_MARKS = {  # the mark of UTF-16 begins that of UTF-32
+_MARKS = {  # UTF-32 first: the UTF-16 mark is a prefix of the UTF-32 one
     codecs.BOM_UTF32_LE: "utf-32",
     codecs.BOM_UTF32_BE: "utf-32",
     codecs.BOM_UTF16_LE: "utf-16",
@@ -35,14 +35,14 @@ _MARKS = {  # the mark of UTF-16 begins that of UTF-32
 
 
 class _File(NamedTuple):
-    """What a file holds, unpacked; `kind` is the ending that says how to read it."""
+    """Unpacked content of a file; `kind` is the file extension that selects the reader."""
 
     path: Path
     kind: str
     data: bytes
 
     def refuse(self, why: object) -> NoReturn:
-        """Say why it cannot be read.
+        """Report why the file cannot be read.
 
         Raises:
             TaskError: always.
@@ -51,10 +51,10 @@ class _File(NamedTuple):
 
 
 def read_file(path: Path) -> "list[Row] | pa.Table":
-    """The rows of a data file as dictionaries, or the table it holds.
+    """Rows of a data file as dictionaries, or the table it holds.
 
     Raises:
-        TaskError: if the file is missing, empty, of an unknown kind, encoding or form.
+        TaskError: the file is missing, empty, or of an unknown type, encoding or layout.
     """
     if not isfile(path):
         raise TaskError(f"No data file {str(path)!r}; give the path of a {KINDS} file.")
@@ -79,24 +79,24 @@ def read_file(path: Path) -> "list[Row] | pa.Table":
             f"{str(path)!r} holds a file that ends in {kind!r}; expected one of {', '.join(_READERS)}, "
             f"alone or packed ({', '.join(_PACKINGS)})."
         )
-    found = _READERS[kind](_File(path, kind, data))
-    if not len(found):
+    content = _READERS[kind](_File(path, kind, data))
+    if not len(content):
         raise TaskError(f"{str(path)!r} holds no rows.")
-    return found
+    return content
 
 
 def read_rows(path: Path) -> list[Row]:
-    """The rows of a data file as dictionaries.
+    """Rows of a data file as dictionaries.
 
     Raises:
         TaskError: as `read_file`.
     """
-    found = read_file(path)
-    return found if isinstance(found, list) else found.to_pylist()
+    content = read_file(path)
+    return content if isinstance(content, list) else content.to_pylist()
 
 
 def is_data(name: str) -> bool:
-    """True if a name ends as those of data files do, packed or not."""
+    """True if a name has the extension of a data file, compressed or not."""
     path = Path(name)
     packed = path.suffix.lower() in _PACKINGS
     return (
@@ -106,31 +106,31 @@ def is_data(name: str) -> bool:
 
 
 def plain_name(path: Path) -> str:
-    """The name of a data file without what says how it is packed and written."""
+    """Name of a data file without the extensions of compression and format."""
     unpacked = path.stem if path.suffix.lower() in _PACKINGS else path.name
     return Path(unpacked).stem
 
 
 def files_by_split(folder: Path) -> dict[str, list[Path]]:
-    """The data files of a folder by the name of their split, `train.csv.gz` under `train`.
+    """Data files of a folder by split name, such as `train.csv.gz` under `train`.
 
     Raises:
-        TaskError: there are none.
+        TaskError: the folder has no data files.
     """
-    found: dict[str, list[Path]] = {}
+    files: dict[str, list[Path]] = {}
     for file in sorted(folder.iterdir()):
         if is_data(file.name) and file.is_file():
-            found.setdefault(plain_name(file), []).append(file)
-    if not found:
+            files.setdefault(plain_name(file), []).append(file)
+    if not files:
         raise TaskError(
             f"Folder {str(folder)!r} has no {KINDS} file; a task folder holds train.* and test.*, or is "
             "what save_to_disk() of a data set wrote."
         )
-    return found
+    return files
 
 
 def refuse_repeated(names: Iterable[str], where: str) -> None:
-    """Refuse columns of one name, of which only one could be read.
+    """Reject repeated column names, of which only one column could be read.
 
     Raises:
         TaskError: names the column.
@@ -140,18 +140,18 @@ def refuse_repeated(names: Iterable[str], where: str) -> None:
             raise TaskError(f"{where} has {count} columns {name!r}; rename or drop all but one.")
 
 
-# What is packed
+# Compressed files
 
 
 def _unzipped(path: Path, data: bytes) -> tuple[str, bytes]:
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         members = [
-            own
-            for own in archive.infolist()
-            if not own.is_dir() and not own.filename.startswith("__MACOSX/")
+            member
+            for member in archive.infolist()
+            if not member.is_dir() and not member.filename.startswith("__MACOSX/")
         ]
         if len(members) != 1:
-            shown = ", ".join(repr(own.filename) for own in members[:4])
+            shown = ", ".join(repr(member.filename) for member in members[:4])
             raise TaskError(
                 f"{str(path)!r} holds {len(members)} files ({shown}), expected one; unpack it and give "
                 "the file, or the folder that holds train.* and test.*."
@@ -173,7 +173,7 @@ _PACKINGS: dict[str, Callable[[Path, bytes], tuple[str, bytes]]] = {
     ".zst": _unpacked_zstd,
     ".zip": _unzipped,
 }
-"""Name and content of the file that is packed, by the ending of the packed one."""
+"""Functions that return name and content of the packed file, by extension of the archive."""
 
 
 _DAMAGED = (
@@ -185,7 +185,7 @@ _DAMAGED = (
     lzma.LZMAError,
     zipfile.BadZipFile,
 )
-"""What these raise where a file is not packed as its name says."""
+"""Errors that these raise if a file is not packed as its name says."""
 
 
 # Text
@@ -194,7 +194,7 @@ _DAMAGED = (
 def _text_of(file: _File) -> str:
     name = repr(str(file.path))
     encoding = next(
-        (own for mark, own in _MARKS.items() if file.data.startswith(mark)), "utf-8-sig"
+        (codec for mark, codec in _MARKS.items() if file.data.startswith(mark)), "utf-8-sig"
     )
     remedy = (
         "Save it as UTF-8, or read it yourself and give the frame: "
@@ -212,23 +212,25 @@ def _text_of(file: _File) -> str:
 
 
 def _read_table(file: _File) -> list[Row]:
-    """Rows of a CSV or TSV file; its separator is the one at which header and all rows divide alike."""
+    """Rows of a CSV or TSV file; its separator splits header and rows into equally many fields."""
     text = _text_of(file)
-    named = re.match(r"sep=(.)\r?\n", text)  # a line that Excel writes and reads
+    named = re.match(r"sep=(.)\r?\n", text)  # a separator line written and read by Excel
     if named:
         return _divided(file, text[named.end() :], named[1])
     usual = "\t" if file.kind == ".tsv" else ","
-    heads = {own: next(_lines(text, own), []) for own in SEPARATORS}
-    dividing = [own for own, head in heads.items() if len(head) > 1] or [usual]
+    heads = {separator: next(_lines(text, separator), []) for separator in SEPARATORS}
+    dividing = [separator for separator, head in heads.items() if len(head) > 1] or [usual]
     if len(dividing) == 1:
         return _divided(file, text, dividing[0])
-    attempts = {own: _attempted(file, text, own) for own in dividing}
-    read = {own: rows for own, rows in attempts.items() if isinstance(rows, list)}
+    attempts = {separator: _attempted(file, text, separator) for separator in dividing}
+    read = {separator: rows for separator, rows in attempts.items() if isinstance(rows, list)}
     for error in (attempts.get(usual), *attempts.values()):
         if not read and isinstance(error, TaskError):
             raise error
     if len(read) > 1:
-        ways = "; ".join(f"{own!r}: {', '.join(map(repr, heads[own]))}" for own in read)
+        ways = "; ".join(
+            f"{separator!r}: {', '.join(map(repr, heads[separator]))}" for separator in read
+        )
         file.refuse(
             f"its lines divide alike at several separators, each with columns of its own ({ways}). Rename them, or say "
             f"which is meant: load_task(pandas.read_csv({str(file.path)!r}, sep={next(iter(read))!r}, "
@@ -270,7 +272,7 @@ def _divided(file: _File, text: str, separator: str) -> list[Row]:
 
 
 def _lines(text: str, separator: str) -> Iterator[list[str]]:
-    """Lines as far as they are sound."""
+    """Lines up to the first that cannot be parsed."""
     with _fields_of_any_length():
         try:
             yield from csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
@@ -295,7 +297,9 @@ _OBJECT = '{"text": "a dull film", "label": "Negative"}'
 
 def _read_json_lines(file: _File) -> list[Row]:
     rows = []
-    for number, line in enumerate(_text_of(file).split("\n"), start=1):  # splitlines() cuts texts
+    for number, line in enumerate(
+        _text_of(file).split("\n"), start=1
+    ):  # splitlines() would split inside texts
         if not line.strip():
             continue
         where = f"{file.path}, line {number}"
@@ -309,7 +313,7 @@ def _read_json_lines(file: _File) -> list[Row]:
 
 
 def _read_json(file: _File) -> list[Row]:
-    """Rows of a list of objects, of an object of columns, or of JSON lines under this name."""
+    """Rows of a list of objects, an object of columns, or JSON lines in a .json file."""
     text = _text_of(file)
     if not text.strip():
         return []
@@ -360,10 +364,12 @@ def _rows_of_object(file: _File, value: Row) -> list[Row]:
     return [dict(zip(value, cells, strict=True)) for cells in zip(*columns, strict=True)]
 
 
-def _are(kind: type, values: object) -> bool:
-    """True for a list of values of one kind, one at least."""
+def _are(value_type: type, values: object) -> bool:
+    """True for a non-empty list of values of one type."""
     return (
-        isinstance(values, list) and bool(values) and all(isinstance(own, kind) for own in values)
+        isinstance(values, list)
+        and bool(values)
+        and all(isinstance(value, value_type) for value in values)
     )
 
 
@@ -373,7 +379,7 @@ def _shown(names: Iterable[str]) -> str:
 
 
 def _decoded(text: str, where: str, expected: str) -> tuple[Any, int]:
-    """The first value of a text, and where it ends."""
+    """First JSON value of a text, and its end position."""
     try:
         return _JSON.raw_decode(text, len(text) - len(text.lstrip()))
     except TaskError as error:

@@ -18,18 +18,18 @@ EXPECTED = (
     '({"train": ..., "test": ...}, a datasets.DatasetDict)'
 )
 LONGEST_STREAM = 100_000
-"""Rows that are read of a stream, which may have no end; a longer one is refused."""
+"""Maximum number of rows read from a stream, which may be endless; a longer stream is rejected."""
 
 
 def split_names(
     there: Sequence[str], train: str | None, test: str | None, origin: str
 ) -> tuple[str, str]:
-    """The splits of training and test examples; if they are one, it is to be divided.
+    """Names of the training and test splits; if they are equal, that split is to be divided.
 
-    Without `test` that is "test", or the only split there is.
+    The default test split is "test", or the only split.
 
     Raises:
-        TaskError: no such split, or none that is plainly the test split.
+        TaskError: no such split, or no clear default.
     """
     if train is None:
         train = there[0] if len(there) == 1 else "train"
@@ -45,10 +45,10 @@ def split_names(
 
 
 def part_of(data: object, columns: Columns, origin: str) -> Part:
-    """The wanted columns of one frame, table, data set or stream, or of the rows of a file.
+    """The needed columns of one frame, table, data set or stream, or of the rows of a file.
 
     Raises:
-        TaskError: nothing rows can be read from, no such column, or no rows.
+        TaskError: an unsupported type, a missing column, or no rows.
     """
     import datasets
     import pandas as pd
@@ -81,12 +81,12 @@ def _of_frame(frame: "pd.DataFrame", columns: Columns, origin: str) -> list[dict
 
 
 def _of_table(table: object, columns: Columns, origin: str) -> list[dict[str, Any]]:
-    """Rows of what speaks Arrow, whichever library it is of."""
+    """Rows of any object that supports the Arrow protocol."""
     import pyarrow as pa
 
     try:
         read = pa.table(table)
-    except (TypeError, pa.ArrowInvalid) as error:  # what has no columns
+    except (TypeError, pa.ArrowInvalid) as error:  # objects without columns
         lazy = " Collect it first: frame.collect()." if hasattr(table, "collect") else ""
         raise TaskError(
             f"Cannot load a task from a {type(table).__name__}; expected {EXPECTED}.{lazy}"
@@ -115,9 +115,9 @@ def _of_stream(stream: "datasets.IterableDataset", origin: str) -> list[dict[str
 
 
 def class_names(data: object, column: str) -> tuple[str, ...] | None:
-    """Names of the classes that a data set says its label column counts; None if it does not.
+    """Class names in the metadata of a data set's label column; None if there are none.
 
-    Tables that a data set wrote (Parquet, Arrow) hold them too.
+    Tables written by a data set (Parquet, Arrow) hold them too.
     """
     import datasets
     import pyarrow as pa
@@ -136,26 +136,26 @@ def by_name(
     column: str,
     label_map: Mapping[str, str] | None,
 ) -> tuple[list[Part], Mapping[str, str] | None, LabelsAs | None]:
-    """Parts whose label column counts named classes, as `to_examples` takes them.
+    """Parts whose label column holds indices of named classes, prepared for `to_examples`.
 
-    Without `label_map` the classes are the label words of the same name; if none has the name of
-    a class, the label words are other ones in class order.
+    Without `label_map`, classes are matched with label words by name; if no label word is the name of
+    a class, label words are taken in class order.
 
     Raises:
-        TaskError: a class that has no name, or label words that fit only in part.
+        TaskError: a class without a name, or label words that match class names only partly.
     """
     folded = {word.casefold(): word for word in words}
     if label_map is None:
-        found = {name: folded.get(name.strip().casefold()) for name in names}
-        if not any(found.values()) and len(names) == len(words):
+        matches = {name: folded.get(name.strip().casefold()) for name in names}
+        if not any(matches.values()) and len(names) == len(words):
             return list(parts), None, "indices"
-        if len({*found.values()} - {None}) < len(names):
+        if len({*matches.values()} - {None}) < len(names):
             raise TaskError(
                 f"{parts[0].origin} has the classes {', '.join(names)}, the label words are "
                 f"{', '.join(words)}; say which belong together with label_map="
                 f"{{{names[0]!r}: {words[0]!r}, ...}}."
             )
-        label_map = {name: str(word) for name, word in found.items()}
+        label_map = {name: str(word) for name, word in matches.items()}
         if list(label_map.values()) != list(words):
             warnings.warn(
                 f"{parts[0].origin} counts its classes {', '.join(names)}; the label words are "
@@ -163,7 +163,7 @@ def by_name(
                 "order; if you mean others, say so with label_map=.",
                 stacklevel=5,
             )
-    elif not set(label_map) & set(names):  # it speaks of the indices themselves
+    elif not set(label_map) & set(names):  # the map is keyed by the indices themselves
         return list(parts), label_map, None
     return [_named(part, names, column) for part in parts], label_map, None
 

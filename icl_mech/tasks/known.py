@@ -1,4 +1,4 @@
-"""What the registry says of a task: where its data lies, and how its prompts are written."""
+"""Registry entries of tasks: location of the data, and prompt formats."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -7,25 +7,25 @@ from icl_mech.errors import TaskError
 from icl_mech.tasks.types import Template, is_index
 
 CONVERTED = "refs/convert/parquet"
-"""Branch the hub fills itself, for data sets whose main branch is a script."""
+"""Branch converted by the hub, for data sets whose main branch is a loading script."""
 
 Paper = Literal["label words", "overthinking", "function vectors"]
 
 
 @dataclass(frozen=True)
 class HubSource:
-    """Where a public data set lies on the Hugging Face hub, and what its columns are called.
+    """Location of a public data set on the Hugging Face hub, and its column names.
 
     Attributes:
         path: Repository of the data set.
         text: Column of the text.
         label: Column of the class index.
-        train: Split demonstrations are drawn from.
-        test: Split queries are drawn from; None: there is one split only, and it is divided.
+        train: Split that demonstrations are drawn from.
+        test: Split that queries are drawn from; None: there is only one split, which is divided.
         revision: Branch, if not the main one.
         config: Name of the configuration, if there are several.
         text2: Column of the second text of pairs.
-        left_out: Class indices that have no label word; rows with them are not used.
+        left_out: Class indices without a label word; their rows are not used.
     """
 
     path: str
@@ -41,7 +41,7 @@ class HubSource:
 
 @dataclass(frozen=True)
 class PromptFormat:
-    """One way of writing a task; `fault` says why it is no default, if something is wrong."""
+    """One prompt format of a task; `fault` describes its error, if it has one."""
 
     template: Template
     labels: tuple[str, ...]
@@ -53,11 +53,11 @@ class KnownTask:
     """A task that can be loaded by name; offline ones carry their data in the package.
 
     Attributes:
-        name: What `load_task` takes.
-        formats: Ways of writing it, numbered from 0; the first is the default.
-        note: One line for lists.
-        hub: Where the data is; None: in the package.
-        paper: Where the formats come from.
+        name: Name for `load_task`.
+        formats: Prompt formats, numbered from 0; the first is the default.
+        note: One-line description.
+        hub: Location of the data; None: in the package.
+        paper: Paper that the formats come from.
     """
 
     name: str
@@ -83,12 +83,12 @@ class KnownTask:
 
     @property
     def is_open(self) -> bool:
-        """True if its answers are open: it has no classes."""
+        """True if answers are open: there are no classes."""
         return not self.labels
 
     @property
     def undivided(self) -> bool:
-        """True if the data has no test split of its own, so that loading it divides it."""
+        """True if the data has no test split, so that it is divided when loaded."""
         return self.hub is not None and self.hub.test is None
 
     @property

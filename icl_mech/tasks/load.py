@@ -18,7 +18,7 @@ from icl_mech.tasks.sources import find, hub_part
 from icl_mech.tasks.types import Example, Task, Template
 
 OF_CLASSES = ("labels", "label_column", "label_map", "labels_as")
-"""Options that open answers do not have."""
+"""Options that do not apply to open answers."""
 
 
 def load_task(
@@ -48,55 +48,55 @@ def load_task(
 ) -> Task:
     r"""A task by name, or from your own data.
 
-    No text stands in both training and test examples, white space aside, unless you say so.
+    Training and test examples share no text, white space aside, unless `overlap` allows it.
 
     Args:
         name_or_path: A built-in name (see `known_tasks`); a data file – CSV with commas, semicolons,
             tabs or bars, JSON (a list of objects, columns, lines), Parquet or Arrow – also packed
             (`.gz`, `.bz2`, `.xz`, `.zst`, `.zip` of one file); a folder that holds `train.*` and
-            `test.*`, or what `save_to_disk` wrote; a frame of pandas, polars or pyarrow; a
-            `datasets.Dataset`, or an `IterableDataset` of up to 100,000 rows, which are read whole;
+            `test.*`, or was written by `save_to_disk`; a frame of pandas, polars or pyarrow; a
+            `datasets.Dataset`, or an `IterableDataset` of up to 100,000 rows, which is read completely;
             several of these by split, such as a `datasets.DatasetDict`; or `owner/name` of any data
-            set of the Hugging Face hub.
+            set on the Hugging Face hub.
         template: A `Template`, a pattern such as `"Review: {text}\nSentiment: {label}"`, or the
-            name of a built-in task whose template and labels are used. For a built-in task: what
-            to use instead of its own.
+            name of a built-in task whose template and labels are used. For a built-in task, it
+            replaces the task's own template.
         prompt_format: Number of the format, for built-in tasks that have several (`ot-sst2`).
-        labels: Label words in class order, so no set. Not needed if `template` names a task, with
-            `label_map`, or where a data set names its classes.
-        separator: Between demonstrations, if `template` is a pattern (default newline).
-        narrative: Opens the prompt, if `template` is a pattern.
-        text_column: Column of the text. This and the next nine are for your own data.
+        labels: Label words in class order, so not a set. Not needed if `template` names a task, with
+            `label_map`, or if a data set names its classes.
+        separator: Text between demonstrations, if `template` is a pattern (default newline).
+        narrative: Text that opens the prompt, if `template` is a pattern.
+        text_column: Column of the text. This and the next nine arguments are for your own data.
         label_column: Column of the label: class index or label word; anything else (True, −1, "pos")
             needs `label_map`. 1.0 is 1.
         text2_column: Column of the second text (templates with `{text2}`; default `text2`).
         label_map: Label word of each value of the label column, `{"pos": "Positive", ...}`.
-        labels_as: `names` or `indices`: what the label column holds, where label words are
-            numbers, so that it could be either.
+        labels_as: `names` or `indices`: content of the label column, if label words are
+            numbers and both are possible.
         answers: Column of open answers, instead of labels: the answer of each text, a list of accepted
-            ones, several between bars (`Kyiv|Kiev`), or objects as in SQuAD (`{"text": [...]}`) and
-            TriviaQA (`{"value": ..., "aliases": [...]}`), all rows in one way; the first is the one
-            displayed. `"choices[answer]"` names a column of choices and the one that says which is
-            right, by number from 0, by letter, or by label (`{"text": [...], "label": [...]}`).
-        other_answers: Column of what another relation would answer (the capital's language, say), for
-            false demonstrations whose follower is known.
+            ones, several separated by bars (`Kyiv|Kiev`), or objects as in SQuAD (`{"text": [...]}`) and
+            TriviaQA (`{"value": ..., "aliases": [...]}`), the same for all rows; the first answer is
+            displayed. `"choices[answer]"` names a column of choices and the column of the correct
+            one, by number from 0, by letter, or by label (`{"text": [...], "label": [...]}`).
+        other_answers: Column of answers of another relation (the capital's language, for example), for
+            false demonstrations that imply a known answer.
         test_path: A second file that holds the test examples.
-        train_split: Of data by split: where demonstrations come from (default `train`).
-        test_split: Where queries come from (default `test`); if both are one, it is divided.
-        config: Configuration of a data set of the hub.
-        revision: Revision of a data set of the hub.
-        test_fraction: Share of each class kept for testing where the data has one part only:
+        train_split: For data by split: split that demonstrations come from (default `train`).
+        test_split: Split that queries come from (default `test`); if both are the same, it is divided.
+        config: Configuration of a data set on the hub.
+        revision: Revision of a data set on the hub.
+        test_fraction: Fraction of each class kept for testing if the data has only one part:
             a single file or frame, or a public data set without a test split.
-        overlap: Of equal texts. `avoid`: data that is divided keeps them in one part; of given
-            parts, training examples that the test part holds are left out; a warning says how
+        overlap: Treatment of equal texts. `avoid`: when data is divided, they stay in one part; of given
+            parts, training examples that the test part contains are left out; a warning says how
             many. `keep`: parts are used as they are. `refuse`: an error.
-        seed: Of the division.
+        seed: Seed of the split.
         name: Name of the task (default: that of the file, folder or data set).
 
     Raises:
         TaskError: unknown name (near matches are listed), missing column, unknown label, labels
-            that could be names or indices, answers written in several ways, empty text, a file that cannot be read, an option
-            that would have no effect, an empty part, hub unreachable.
+            that could be names or indices, answers in different formats, empty text, unreadable file, an option
+            without effect, an empty part, hub unreachable.
     """
     if name_or_path is None or isinstance(name_or_path, int | float | list | tuple | set):
         raise TaskError(
@@ -127,8 +127,8 @@ def load_task(
         narrative=narrative,
     )
 
-    def second(own: Template) -> str | None:
-        return text2_column or ("text2" if own.is_pair else None)
+    def second(chosen_template: Template) -> str | None:
+        return text2_column or ("text2" if chosen_template.is_pair else None)
 
     known = find_known(name_or_path)
     if known is not None:
@@ -157,7 +157,7 @@ def load_task(
             if labels is None and find_known(template) is None:
                 labels = names if label_map is None else words_of(label_map)
             chosen, words = written(None, labels=labels)
-            classes = [word.strip() for word in words]  # as files and class names write them
+            classes = [word.strip() for word in words]  # in the spelling of files and class names
             columns = Columns(text_column, label_column, second(chosen))
             parts = source.read(columns)
             mapped: Mapping[str, str] | None = None
@@ -167,18 +167,18 @@ def load_task(
                 parts, mapped, labels_as = by_name(parts, names, classes, label_column, mapped)
             examples = to_examples(parts, classes, columns, labels_as=labels_as, label_map=mapped)
     if len(examples) == 2:
-        found = apart(*examples, origin=origin, overlap=overlap)
+        divided = apart(*examples, origin=origin, overlap=overlap)
     else:
         (only,), count = examples, max(len(words), 1)
-        found = divide(
+        divided = divide(
             only, count, origin=origin, test_fraction=test_fraction, seed=seed, overlap=overlap
         )
-    origin += f"; {found.note}" if found.note else ""
-    return Task(name or called, chosen, words, found.train, found.test, origin)
+    origin += f"; {divided.note}" if divided.note else ""
+    return Task(name or called, chosen, words, divided.train, divided.test, origin)
 
 
 def as_task(task: object) -> Task:
-    """The task itself, or what `load_task` gives for its name or path.
+    """The task itself, or the task that `load_task` returns for its name or path.
 
     Raises:
         TaskError: neither a task nor a name.
@@ -200,7 +200,7 @@ def _refuse_unused(given: Mapping[str, bool], unused: Sequence[str], why: str, r
 
 
 def _built_in(known: KnownTask) -> tuple[str, str, list[tuple[Example, ...]]]:
-    """Name, origin and examples of a built-in task: one part, to be divided, or training and test."""
+    """Name, origin and examples of a built-in task: one part that is to be divided, or training and test."""
     hub = known.hub
     if hub is None:
         files = ((split, demo.folder(known.name) / f"{split}.jsonl") for split in ("train", "test"))

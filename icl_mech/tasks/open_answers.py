@@ -1,7 +1,7 @@
-"""Tasks with open answers: every example brings its own, a word (or words) of the vocabulary.
+"""Tasks with open answers: every example has its own, a word (or words) of the vocabulary.
 
-The offline ones were written for `icl_mech`: antonyms, plurals, past tenses, capitals, and French words
-for English ones. Each row also holds what another relation would answer.
+The offline tasks were written for `icl_mech`: antonyms, plurals, past tenses, capitals, and French words
+for English ones. Each row also holds the answer of another relation.
 """
 
 import re
@@ -30,19 +30,19 @@ def offline_task(known: KnownTask, template: Template, name: str | None) -> Task
 
 
 def answer_columns(answers: str) -> tuple[str, str | None]:
-    """The column of `answers=`, and the one that says which of its items is right: `"choices[answer]"`."""
+    """Column named by `answers=`, and the column of the correct choice, from `"choices[answer]"`."""
     both = re.fullmatch(r"([^\[\]]+)\[([^\[\]]+)\]", answers)
     return (both[1], both[2]) if both else (answers, None)
 
 
 def open_examples(parts: Sequence[Part], columns: Columns) -> list[tuple[Example, ...]]:
-    """The examples of each part.
+    """Examples of each part.
 
     Raises:
-        TaskError: a column is missing, a text or an answer empty, or answers are written in several ways or in
-            one that is not known; names the row.
+        TaskError: a missing column, an empty text or answer, or answers in several formats or an
+            unknown one; names the row.
     """
-    found: list[tuple[Example, ...]] = []
+    by_part: list[tuple[Example, ...]] = []
     shapes: dict[str, str] = {}
     for origin, rows in parts:
         examples: list[Example] = []
@@ -55,14 +55,14 @@ def open_examples(parts: Sequence[Part], columns: Columns) -> list[tuple[Example
             examples.append(_example(row, columns, where, shapes))
             if fault := answer_fault(examples[-1]):
                 raise TaskError(f"{where}: {fault}.")
-        found.append(tuple(examples))
-    return found
+        by_part.append(tuple(examples))
+    return by_part
 
 
 def _example(
     row: Mapping[str, Any], columns: Columns, where: str, shapes: dict[str, str]
 ) -> Example:
-    """The example of one row; `shapes` says where each way of writing answers was seen first."""
+    """Example of one row; `shapes` records where each answer format was seen first."""
     cell = row[columns.label]
     at = f"{where}, column {columns.label!r}"
     shape, answers = _accepted(cell, at, choices=columns.choice is not None)
@@ -96,10 +96,10 @@ REMEDY = "Make each a list of accepted answers: frame[column] = [[...], ...]."
 
 
 def _accepted(cell: object, where: str, *, choices: bool) -> tuple[str, tuple[str, ...]]:
-    """How one row writes its answers, and the accepted ones, the displayed one first.
+    """Answer format of one row, and the accepted answers, the displayed one first.
 
     Raises:
-        TaskError: there is none, or it is written in a way that is not known.
+        TaskError: no answer, or an unknown format.
     """
     cell = _plain(cell)
     if isinstance(cell, str):
@@ -121,19 +121,19 @@ def _accepted(cell: object, where: str, *, choices: bool) -> tuple[str, tuple[st
 
 
 def _plain(cell: object) -> object:
-    """A list where a frame holds an array."""
+    """Cell value, with an array converted to a list."""
     return getattr(cell, "tolist", lambda: cell)()
 
 
 def _written(cells: Sequence[object], where: str) -> tuple[str, ...]:
-    """Texts and numbers as they are written.
+    """Texts and numbers in the spelling of a file.
 
     Raises:
-        TaskError: there are none, or one is missing or neither.
+        TaskError: no cells, a missing one, or one that is neither text nor number.
     """
     if not cells:
         raise TaskError(f"{where}: the list of answers is empty; drop the row or fill it in.")
-    found = tuple(str(as_written(cell)) for cell in cells)
+    texts = tuple(str(as_written(cell)) for cell in cells)
     for cell in cells:
         if as_written(cell) is None:
             raise TaskError(
@@ -141,7 +141,7 @@ def _written(cells: Sequence[object], where: str) -> tuple[str, ...]:
             )
         if not isinstance(cell, str | Real | Decimal):
             raise _unknown(cell, f"{where}, in its list")
-    return found
+    return texts
 
 
 def _unknown(cell: object, where: str) -> TaskError:
@@ -151,10 +151,10 @@ def _unknown(cell: object, where: str) -> TaskError:
 
 
 def _chosen(cell: object, choices: Sequence[str], mark: object, where: str) -> str:
-    """The choice that a mark points to: its number from 0, its letter, or its label where choices have labels.
+    """The choice that a mark points to: its number from 0, its letter, or its label if choices have labels.
 
     Raises:
-        TaskError: it points to none.
+        TaskError: the mark does not match any choice.
     """
     labels = cell.get("label") if isinstance(cell, Mapping) else None
     numbers = [str(number) for number in range(len(choices))]

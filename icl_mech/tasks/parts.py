@@ -11,11 +11,11 @@ from icl_mech.errors import TaskError
 from icl_mech.tasks.types import Example, grouped
 
 Overlap = Literal["avoid", "keep", "refuse"]
-"""What is done about a text on both sides of training and test."""
+"""Treatment of texts that occur in both training and test examples."""
 
 
 class Parts(NamedTuple):
-    """Examples of the two parts, and what was left out, for provenance."""
+    """Training and test examples, and a note on omitted examples, for provenance."""
 
     train: tuple[Example, ...]
     test: tuple[Example, ...]
@@ -31,10 +31,10 @@ def divide(
     seed: int,
     overlap: Overlap = "avoid",
 ) -> Parts:
-    """A random split, the same share of every class in both parts; equal texts stay in one of them.
+    """Random stratified split; equal texts stay in one part.
 
     Raises:
-        TaskError: if the fraction is not between 0 and 1, one of the parts would be empty, or
+        TaskError: the fraction is not between 0 and 1, one of the parts would be empty, or
             texts repeat and `overlap="refuse"`.
     """
     if not 0 < test_fraction < 1:
@@ -76,10 +76,10 @@ def divide(
 def apart(
     train: Sequence[Example], test: Sequence[Example], *, origin: str, overlap: Overlap = "avoid"
 ) -> Parts:
-    """Given parts, without the training examples of which the test part holds a text.
+    """Given parts, without training examples that share a text with the test part.
 
     Raises:
-        TaskError: if none would be left, or there are some and `overlap="refuse"`.
+        TaskError: no training example would be left, or texts are shared and `overlap="refuse"`.
     """
     tested = set() if overlap == "keep" else {key for example in test for key in example.keys}
     shared = [example for example in train if not tested.isdisjoint(example.keys)]
@@ -104,7 +104,7 @@ def apart(
 
 
 def _warn_of_contradictions(examples: Sequence[Example], origin: str) -> None:
-    """Say which texts stand there with several labels."""
+    """Warn of texts that have contradictory labels."""
     labels: dict[tuple[str, ...], int] = {}
     differing = {
         example.keys
@@ -151,7 +151,7 @@ def _split_groups(
 
 
 def _sharing_texts(examples: Sequence[Example]) -> list[list[Example]]:
-    """Examples tied by a common text, directly or through others, in order of appearance."""
+    """Groups of examples that share a text, directly or through others, in order of appearance."""
     texts = {text for example in examples for text in example.keys}
     if len(texts) == sum(len(example.keys) for example in examples):
         return [[example] for example in examples]

@@ -1,12 +1,12 @@
-"""The built-in tasks, in the formats of the papers, and how a task is written.
+"""Built-in tasks in the prompt formats of the papers, and the choice of a task's format.
 
 *Label words*: Wang et al. 2023, *Label Words are Anchors*, appendix A.
 
 *Overthinking*: Halawi et al. 2023, *Overthinking the Truth*. A demonstration ends with a full stop,
 demonstrations are joined by an empty line, and a narrative may open the prompt. Names are those of the
-paper's code, with `ot-` before them where the label-words task of that name is written differently. Two
-faults of that code are not taken over: TREC's label words stand in the order of the data's classes, and
-the SST-2 format whose label words are swapped is marked.
+paper's code, prefixed with `ot-` if the label-words task of the same name has a different format. Two
+errors of that code are corrected: TREC's label words are in the order of the data's classes, and
+the SST-2 format with swapped label words is marked.
 """
 
 import warnings
@@ -317,12 +317,12 @@ _KNOWN = {task.name: task for task in sorted(_ALL, key=lambda task: not task.off
 
 
 def known_tasks() -> tuple[KnownTask, ...]:
-    """All tasks `load_task` knows by name, offline ones first."""
+    """All tasks that `load_task` accepts by name, offline ones first."""
     return tuple(_KNOWN.values())
 
 
 def known_task(name: str) -> KnownTask:
-    """What is known of one task: its formats, its label words, where its data is.
+    """A built-in task: its formats, its label words and the location of its data.
 
     Raises:
         TaskError: unknown name; near matches are listed.
@@ -348,10 +348,10 @@ def task_format(
     separator: str | None,
     narrative: str | None,
 ) -> tuple[Template, tuple[str, ...]]:
-    """The template and the label words; `known` is the built-in task they are for, if any.
+    """Template and label words; `known` is the built-in task they are for, if any.
 
     Raises:
-        TaskError: one of the two is missing or unfit, or there is no such format.
+        TaskError: template or label words are missing or do not fit, or there is no such format.
     """
     labels = None if labels is None else label_names(labels, "labels=")
     named = known if template is None else None
@@ -389,9 +389,9 @@ def task_format(
 
 
 def _laid_out(template: Template | str, separator: str | None, narrative: str | None) -> Template:
-    own = template if isinstance(template, Template) else Template(template)
+    base = template if isinstance(template, Template) else Template(template)
     return Template(
-        own.pattern,
-        own.separator if separator is None else separator,
-        own.narrative if narrative is None else narrative,
+        base.pattern,
+        base.separator if separator is None else separator,
+        base.narrative if narrative is None else narrative,
     )

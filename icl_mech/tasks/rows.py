@@ -1,4 +1,4 @@
-"""From rows to examples: columns, texts, and what the values of a label column mean, decided once for a file."""
+"""Conversion of rows to examples: columns, texts, and the interpretation of label values, decided once per file."""
 
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
@@ -9,15 +9,15 @@ from icl_mech.errors import TaskError, did_you_mean, near_matches
 from icl_mech.tasks.types import Example, first_unfit
 
 LabelsAs = Literal["names", "indices"]
-"""How a label column is read: label words, or class indices from 0."""
+"""Interpretation of a label column: label words, or class indices from 0."""
 
 
 MOST_SHOWN = 12
-"""Values of a label column that a message names; of more it names the first."""
+"""Maximum number of label values listed in a message."""
 
 
 class LabelColumn(NamedTuple):
-    """The values of a label column, and where they stand, for messages."""
+    """Values of a label column, and their origin for messages."""
 
     origin: str
     values: Sequence[Any]
@@ -30,20 +30,20 @@ def classes(
     labels_as: LabelsAs | None = None,
     label_map: Mapping[str, str] | None = None,
 ) -> list[list[int]]:
-    """The class index of every value of every column.
+    """Class index of every value of every column.
 
-    A value is a label word or a class index. Where a label word is the index of another class
-    ("1" ... "5"), a column holds one of the two, and where both would do, `labels_as` says which,
+    A value is a label word or a class index. If a label word is the index of another class
+    ("1" ... "5"), a column holds either words or indices; if both readings fit, `labels_as` decides,
     or else another column of the same task.
 
     Args:
-        columns: Of the training and test examples.
+        columns: Label columns of the training and test examples.
         words: Label words in class order.
-        labels_as: Says what the values are.
-        label_map: Label word of each value; with it values are names.
+        labels_as: Interpretation of the values.
+        label_map: Label word of each value; values are then names.
 
     Raises:
-        TaskError: a value that is missing or no label, or a column that could mean either.
+        TaskError: a missing or unknown value, or an ambiguous column.
     """
     if labels_as is not None and labels_as not in get_args(LabelsAs):
         near = near_matches(str(labels_as), get_args(LabelsAs))
@@ -77,10 +77,10 @@ def _decided(
     names: dict[str, int],
     indices: dict[str, int],
 ) -> list[dict[str, int]]:
-    """For each column the one reading that fits all its values.
+    """The reading of each column that fits all its values.
 
     Raises:
-        TaskError: both do in every column, or one column can only be read in one way, one in the other.
+        TaskError: both readings fit every column, or columns require different readings.
     """
     fitting = [[ways for ways in (names, indices) if values <= set(ways)] for values in distinct]
     sure = [ways[0] for ways in fitting if len(ways) == 1]
@@ -96,10 +96,10 @@ def _decided(
 
 
 def words_of(label_map: object) -> tuple[Any, ...]:
-    """The label words of a `label_map`, in its order.
+    """Label words of a `label_map`, in its order.
 
     Raises:
-        TaskError: it is no mapping, empty, or gives one word only.
+        TaskError: not a mapping, empty, or with a single label word.
     """
     words = tuple(dict.fromkeys(_mapping(label_map).values()))
     if len(words) < 2:
@@ -108,10 +108,10 @@ def words_of(label_map: object) -> tuple[Any, ...]:
 
 
 def checked_label_map(label_map: object, words: Sequence[str]) -> dict[str, str]:
-    """Label words by the values of a label column, written as in a file.
+    """Label words by the values of a label column, in the spelling of a file.
 
     Raises:
-        TaskError: no mapping, a word that is none of the label words, or a value given twice.
+        TaskError: not a mapping, an unknown label word, or a value given twice.
     """
     read: dict[str, str] = {}
     for value, word in _mapping(label_map).items():
@@ -136,7 +136,7 @@ def _mapping(label_map: object) -> Mapping[Any, Any]:
 
 
 def as_written(value: object) -> str | None:
-    """A value as a file would hold it; None where there is none."""
+    """A value in the spelling of a file; None if it is missing."""
     if value is None or (isinstance(value, Real) and value != value):  # NaN
         return None
     if isinstance(value, float) and value.is_integer():  # a column of numbers with gaps
@@ -145,7 +145,7 @@ def as_written(value: object) -> str | None:
 
 
 def _key(value: object, expected: Container[str]) -> str | None:
-    """The label that a value writes; 1.0 is 1 unless it is a label itself."""
+    """Label of a value; 1.0 is read as 1 unless it is a label itself."""
     written = as_written(value)
     if written is None or written in expected:
         return written
@@ -161,8 +161,10 @@ def _refuse(
     *,
     mapped: bool,
 ) -> NoReturn:
-    """Refuse the first value of a column that is no label."""
-    row, value = next(own for own in enumerate(values, start=1) if own[1] not in known)
+    """Reject the first unknown value of a label column."""
+    row, value = next(
+        numbered for numbered in enumerate(values, start=1) if numbered[1] not in known
+    )
     where = f"{origin}, row {row}"
     if value is None:
         raise TaskError(f"{where}: the label is missing; drop the row or fill it in.")
@@ -189,28 +191,30 @@ def _is_number(value: str) -> bool:
 
 
 def _line_to_write(values: Iterable[str | None], words: Sequence[str]) -> str:
-    """The `label_map=` that would name the values of a column, to be said after its fault."""
+    """Advice for an error message: the `label_map=` that would cover the values of a column."""
     held = sorted(map(str, values))
     if all(map(_is_number, held)):
         held.sort(key=float)
-    written = [own if own in ("True", "False") or _is_number(own) else repr(own) for own in held]
+    written = [
+        value if value in ("True", "False") or _is_number(value) else repr(value) for value in held
+    ]
     if len(held) > MOST_SHOWN:
         return (
             f"give label_map={{{written[0]}: {words[0]!r}, ...}} with a label word for each of its "
             f"{len(held)} values."
         )
     if len(held) == len(words):
-        pairs = ", ".join(f"{own}: {word!r}" for own, word in zip(written, words, strict=True))
+        pairs = ", ".join(f"{value}: {word!r}" for value, word in zip(written, words, strict=True))
         return f"give label_map={{{pairs}}}, or the words in the order that is meant."
-    shown = ", ".join(f"{own}: ..." for own in written)
+    shown = ", ".join(f"{value}: ..." for value in written)
     return f"give label_map={{{shown}}} with one of {', '.join(map(repr, words))} for each."
 
 
 class Columns(NamedTuple):
-    """What the columns are called; `text2` is for pairs, `label` for open answers, too, as `options` say.
+    """Column names; `text2` is for pairs, `label` also for open answers; `options` names its arguments in messages.
 
-    With open answers `other` holds those of another relation, and `choice`, if there is such a column, says
-    which item of `label` is right.
+    With open answers, `other` holds those of another relation, and `choice`, if given, says
+    which item of `label` is correct.
     """
 
     text: str = "text"
@@ -222,7 +226,7 @@ class Columns(NamedTuple):
 
     @property
     def needed(self) -> tuple[str, ...]:
-        """All of them."""
+        """All columns that are read."""
         return (*self.texts, self.label, *filter(None, [self.other, self.choice]))
 
     @property
@@ -232,7 +236,7 @@ class Columns(NamedTuple):
 
 
 class Part(NamedTuple):
-    """Rows of one file or split, and its name for messages."""
+    """Rows of one file or split, and its name in messages."""
 
     origin: str
     rows: Sequence[Mapping[str, Any]]
@@ -246,10 +250,10 @@ def to_examples(
     labels_as: LabelsAs | None = None,
     label_map: Mapping[str, str] | None = None,
 ) -> list[tuple[Example, ...]]:
-    """The examples of each part; what its labels mean is decided for a part at a time.
+    """Examples of each part; the interpretation of labels is decided for a whole part.
 
     Raises:
-        TaskError: if a column is missing, a text empty or none, or a label unknown; names the row.
+        TaskError: a missing column, an empty or invalid text, or an unknown label; names the row.
     """
     for origin, rows in parts:
         for number, row in enumerate(rows, start=1):
@@ -262,7 +266,7 @@ def to_examples(
                 raise TaskError(
                     f"{origin}, row {number + 1}: the text in column {column!r} {fault}."
                 )
-    found = classes(
+    class_indices = classes(
         [LabelColumn(origin, [row[columns.label] for row in rows]) for origin, rows in parts],
         words,
         labels_as=labels_as,
@@ -273,15 +277,15 @@ def to_examples(
             Example(row[columns.text], label, row[columns.text2] if columns.text2 else None)
             for row, label in zip(part.rows, labels, strict=True)
         )
-        for part, labels in zip(parts, found, strict=True)
+        for part, labels in zip(parts, class_indices, strict=True)
     ]
 
 
 def refuse_missing(columns: Columns, there: Sequence[str], where: str) -> None:
-    """Refuse data without a column.
+    """Reject data that lacks a needed column.
 
     Raises:
-        TaskError: names those there are.
+        TaskError: lists the columns of the data.
     """
     for column in columns.needed:
         if column not in there:

@@ -1,4 +1,4 @@
-"""Where a user's data is: files, folders, frames by split, or the hub."""
+"""Location of a user's data: files, folders, frames by split, or the hub."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -16,12 +16,12 @@ from icl_mech.tasks.rows import Columns, Part
 
 
 def hub_part(hub: HubSource, split: str, *, task: str, offline: Sequence[str]) -> Part:
-    """The rows of one split of a known task; `offline` names tasks a message may offer instead.
+    """Rows of one split of a known task; `offline` lists tasks that a message can offer instead.
 
     Raises:
-        TaskError: if the data set cannot be loaded.
+        TaskError: the data set cannot be loaded.
     """
-    # A converted branch holds no list of configurations, but a folder for each.
+    # A converted branch has no list of configurations, but one folder for each.
     config = {"data_dir" if hub.revision == CONVERTED else "name": hub.config}
     rows = _load(
         hub.path,
@@ -40,12 +40,12 @@ def hub_part(hub: HubSource, split: str, *, task: str, offline: Sequence[str]) -
 
 
 def hub_splits(path: str, config: str | None, revision: str | None) -> Mapping[str, Any]:
-    """All splits of any data set of the hub, by name.
+    """All splits of a data set on the hub, by name.
 
     Raises:
-        TaskError: if the data set cannot be loaded.
+        TaskError: the data set cannot be loaded.
     """
-    found: Mapping[str, Any] = _load(
+    splits: Mapping[str, Any] = _load(
         path,
         f"{path!r} is no file or folder here; as a data set of the Hugging Face hub it",
         "Check the name (owner/name), name one of its configurations with config=, go online, or "
@@ -53,7 +53,7 @@ def hub_splits(path: str, config: str | None, revision: str | None) -> Mapping[s
         **({"name": config} if config else {}),
         **({"revision": revision} if revision else {}),
     )
-    return found
+    return splits
 
 
 def _load(path: str, what: str, remedy: str, **options: object) -> Any:
@@ -69,14 +69,14 @@ def _load(path: str, what: str, remedy: str, **options: object) -> Any:
 
 
 class Source(NamedTuple):
-    """Data that is found, but not yet read.
+    """Data that has been located, but not yet read.
 
     Attributes:
-        name: Of the task.
-        origin: For provenance.
-        read: The rows of one part (to be divided) or of training and test.
-        unused: Options without effect on it, and why, for messages.
-        class_names: What the data itself calls the classes of a label column, if it does.
+        name: Name of the task.
+        origin: Origin for provenance.
+        read: Reads the rows of one part (to be divided) or of training and test.
+        unused: Options without effect on this data, the reason and the remedy, for messages.
+        class_names: Class names of a label column in the data's metadata, if any.
     """
 
     name: str
@@ -97,10 +97,10 @@ def find(
     config: str | None,
     revision: str | None,
 ) -> Source:
-    """The source of what `load_task` was given.
+    """Source of the data given to `load_task`.
 
     Raises:
-        TaskError: it is nowhere, or nothing data can be read from.
+        TaskError: the data does not exist, or is of an unsupported type.
     """
     if not isinstance(data, str | Path):
         unused = ("test_path", "config", "revision")
@@ -133,12 +133,12 @@ def _from_file(path: Path, test_path: str | Path | None) -> Source:
 
 
 def _from_folder(path: Path, train_split: str | None, test_split: str | None) -> Source:
-    """What `save_to_disk` wrote, or a file for each split."""
+    """Source of a folder written by `save_to_disk`, or with a file for each split."""
     import datasets
 
     name, called = path.resolve().name, f"Folder {str(path)!r}"
     unused = ("test_path", "config", "revision")
-    if any((path / own).is_file() for own in ("dataset_dict.json", "state.json")):
+    if any((path / marker).is_file() for marker in ("dataset_dict.json", "state.json")):
         try:
             saved = datasets.load_from_disk(str(path))
         except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
@@ -172,19 +172,19 @@ def _from_frames(
     origin = origin or f"{type(data).__name__} given in code"
     why, remedy = f"The data is a {type(data).__name__}", "Leave it out."
     if isinstance(data, Mapping):
-        columns = [str(key) for key, own in data.items() if isinstance(own, list | tuple)]
+        columns = [str(key) for key, value in data.items() if isinstance(value, list | tuple)]
         if columns:
             raise TaskError(
                 f"The data is a dictionary of columns ({', '.join(columns)}), expected a table or "
                 "a dictionary of splits; give pandas.DataFrame(data)."
             )
-        splits = {str(key): own for key, own in data.items()}
+        splits = {str(key): value for key, value in data.items()}
         train, test = split_names([*splits], train_split, test_split, called)
         parts = (train,) if train == test else (train, test)
         frames = [splits[split] for split in parts]
         origins = [
-            str(own) if isinstance(own, str | Path) else f"{called} {split!r}"
-            for split, own in zip(parts, frames, strict=True)
+            str(frame) if isinstance(frame, str | Path) else f"{called} {split!r}"
+            for split, frame in zip(parts, frames, strict=True)
         ]
         if len(parts) == 2:
             unused = (*unused, "test_fraction")
@@ -198,19 +198,21 @@ def _from_frames(
 def _reading(
     data: Sequence[object], origins: Sequence[str], called: str
 ) -> tuple[Callable[[Columns], list[Part]], Callable[[str], tuple[str, ...] | None]]:
-    """What reads the parts, and what tells the names of their classes; files are read once, when needed."""
+    """Functions that read the parts and the names of their classes; files are read once, on demand."""
 
     @cache
     def opened() -> list[object]:
-        return [read_file(Path(own)) if isinstance(own, str | Path) else own for own in data]
+        return [
+            read_file(Path(given)) if isinstance(given, str | Path) else given for given in data
+        ]
 
     def names(column: str) -> tuple[str, ...] | None:
-        named = {class_names(own, column) for own in opened()}
+        named = {class_names(frame, column) for frame in opened()}
         if len(named) > 1:
             raise TaskError(f"The splits of {called} name their classes differently: {named}.")
         return named.pop()
 
     def read(columns: Columns) -> list[Part]:
-        return [part_of(own, columns, at) for own, at in zip(opened(), origins, strict=True)]
+        return [part_of(frame, columns, at) for frame, at in zip(opened(), origins, strict=True)]
 
     return read, names

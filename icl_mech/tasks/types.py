@@ -1,4 +1,4 @@
-"""What a task is: examples, a template that turns them into text, and label words."""
+"""`Task`: examples, a template that turns them into text, and label words."""
 
 import unicodedata
 from collections import Counter
@@ -15,11 +15,11 @@ from icl_mech.errors import TaskError
 PieceKind = Literal["format", "text", "label"]
 
 LITERAL = "literal"
-"""How recorded templates are to be read."""
+"""Spelling record of templates: every character is literal."""
 
 
 class Piece(NamedTuple):
-    """A stretch of a filled-in template: fixed format, a text, or the label word."""
+    """A piece of a filled-in template: fixed format, a text, or the label word."""
 
     kind: PieceKind
     text: str
@@ -31,10 +31,10 @@ class Example:
 
     Attributes:
         text: The text.
-        label: Number of its class; 0 where the answer is open.
+        label: Index of its class; 0 if the answer is open.
         text2: Second text of a pair.
-        answers: Of an open answer, all that are right; the first is the one displayed.
-        other: What another relation would answer, which false demonstrations can display.
+        answers: Open answers, all that are correct; the first is displayed.
+        other: Answer of another relation, which false demonstrations can display.
     """
 
     text: str
@@ -44,26 +44,26 @@ class Example:
     other: str | None = None
 
     def __post_init__(self) -> None:
-        """Take numbers of NumPy for the plain ones they are."""
+        """Convert a NumPy label to int."""
         if type(self.label) is not int and is_index(self.label):
             object.__setattr__(self, "label", int(self.label))
 
     @cached_property
     def keys(self) -> tuple[str, ...]:
-        """Its texts as they are compared: composed (NFC), white space run together."""
+        """Normalised texts for comparison: composed (NFC), with runs of white space collapsed."""
         texts = (self.text,) if self.text2 is None else (self.text, self.text2)
         return tuple(" ".join(unicodedata.normalize("NFC", text).split()) for text in texts)
 
 
 def is_index(value: object) -> bool:
-    """True for whole numbers, NumPy's too, but not for True and False."""
+    """True for whole numbers, including NumPy's, but not for True and False."""
     return type(value) is int or (isinstance(value, Integral) and not isinstance(value, bool))
 
 
 def text_fault(text: object, *, blank: bool = False) -> str:
-    """What keeps a value from being a text, to be said after its name; empty if nothing does.
+    """Reason why a value is not a valid text, phrased to follow its name; empty if it is valid.
 
-    `blank` allows white space and nothing.
+    `blank` allows empty texts and white space.
     """
     if text is None or (not blank and isinstance(text, str) and not text.strip()):
         return "is empty"
@@ -80,26 +80,26 @@ def text_fault(text: object, *, blank: bool = False) -> str:
 
 
 def first_unfit(texts: Sequence[Any]) -> tuple[int, str] | None:
-    """Number and `text_fault` of the first that is no text; None if all are fit."""
+    """Index and `text_fault` of the first invalid text; None if all are valid."""
     if all(isinstance(text, str) and text.strip() for text in texts):
         with suppress(UnicodeEncodeError):
             "".join(texts).encode()
             return None
     faults = ((number, text_fault(text)) for number, text in enumerate(texts))
-    return next((found for found in faults if found[1]), None)
+    return next((numbered for numbered in faults if numbered[1]), None)
 
 
 @dataclass(frozen=True)
 class Template:
-    r"""How one demonstration is written, e.g. `Review: {text}\nSentiment: {label}`.
+    r"""Pattern of one demonstration, e.g. `Review: {text}\nSentiment: {label}`.
 
-    A pattern is literal: every sign of it stands in the prompt, and no blank is added or taken away
-    (`({label})`, `{{"label": "{label}"}}`, `答案：{label}`, a label on its own line). What follows
+    A pattern is literal: every character appears in the prompt, and no space is added or removed
+    (`({label})`, `{{"label": "{label}"}}`, `答案：{label}`, a label on its own line). Text after
     `{label}` closes a demonstration and is left out of the query. Demonstrations are joined by
     `separator`; `narrative` opens the prompt.
 
     Raises:
-        TaskError: if a placeholder is missing, repeated or unknown, or nothing stands before `{label}`.
+        TaskError: a placeholder is missing, repeated or unknown, or there is no text before `{label}`.
     """
 
     pattern: str
@@ -107,7 +107,7 @@ class Template:
     narrative: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse patterns that cannot be filled in."""
+        """Reject patterns that cannot be filled in."""
         for name in ("pattern", "separator", "narrative"):
             if fault := text_fault(getattr(self, name), blank=True):
                 raise TaskError(f"The {name} of a template {fault}.")
@@ -141,7 +141,7 @@ class Template:
 
     @classmethod
     def recorded(cls, task: Mapping[str, Any]) -> "Template":
-        """The template that `Task.describe` recorded; earlier versions left out a blank before `{label}`."""
+        """Template recorded by `Task.describe`; earlier versions omitted a space before `{label}`."""
         pattern = str(task["template"])
         if task.get("spelling") != LITERAL:
             pattern = pattern.replace("{label}", " {label}")
@@ -149,7 +149,7 @@ class Template:
 
     @property
     def label_context(self) -> tuple[str, str]:
-        """What the template writes before a label word, from the last text on, and after it."""
+        """Template text before a label word, from the last input text on, and after it."""
         before, after, seen = "", "", False
         for literal, placeholder, _, _ in self._parsed():
             if seen:
@@ -163,9 +163,9 @@ class Template:
 
     @property
     def closing(self) -> str:
-        """What follows a label word in a prompt, up to the next text.
+        """Text after a label word in a prompt, up to the next input text.
 
-        The tokens at a word's end depend on all of it: `.` and line breaks behind it may be one.
+        The last tokens of a label word can depend on all of it: `.` and line breaks may form one token.
         """
         begins = ""
         for literal, placeholder, _, _ in self._parsed():
@@ -186,7 +186,7 @@ class Template:
         return any(name == "text2" for _, name, _, _ in self._parsed())
 
     def pieces(self, example: Example, label_word: str | None) -> Iterator[Piece]:
-        """The pieces of one demonstration, or of the query if `label_word` is None."""
+        """Pieces of one demonstration, or of the query if `label_word` is None."""
         for literal, name, _, _ in self._parsed():
             if literal:
                 yield Piece("format", literal)
@@ -206,19 +206,19 @@ class Template:
 
 @dataclass(frozen=True, repr=False)
 class Task:
-    """A classification task, or one with open answers, which are words of the vocabulary.
+    """A classification task, or a task with open answers, which are words of the vocabulary.
 
     Attributes:
-        name: How results and figures call it.
-        template: How a demonstration is written.
-        labels: Label words in class order, as the template's `{label}` shows them; none: every
-            example brings its own answers.
-        train: Examples demonstrations are drawn from.
-        test: Examples queries are drawn from.
-        source: Where the examples come from (for provenance).
+        name: Name in results and figures.
+        template: Template of a demonstration.
+        labels: Label words in class order, as the template's `{label}` shows them; empty: every
+            example has its own answers.
+        train: Examples that demonstrations are drawn from.
+        test: Examples that queries are drawn from.
+        source: Origin of the examples (for provenance).
 
     Raises:
-        TaskError: if labels repeat, an example's label is out of range, or a text is empty.
+        TaskError: labels repeat, an example's label is out of range, or a text is empty.
     """
 
     name: str
@@ -295,7 +295,7 @@ class Task:
                 )
 
     def fault(self, example: Example) -> str:
-        """What keeps label or answers from being of this task, to be said after the example; or empty."""
+        """Reason why label or answers do not fit this task, phrased to follow the example; empty if they fit."""
         if self.is_open:
             return answer_fault(example)
         if example.answers or example.other is not None:
@@ -309,7 +309,7 @@ class Task:
 
     @property
     def is_open(self) -> bool:
-        """True if there are no classes: every example brings its own answers."""
+        """True if there are no classes: every example has its own answers."""
         return not self.labels
 
     @property
@@ -330,7 +330,7 @@ class Task:
         }
 
     def describe(self) -> dict[str, Any]:
-        """What provenance records of the task."""
+        """Provenance record of the task."""
         return {
             "name": self.name,
             "source": self.source,
@@ -344,21 +344,23 @@ class Task:
 
 def grouped(examples: Iterable[Example], n_classes: int) -> list[list[Example]]:
     """The examples of each class, in their order."""
-    found: dict[int, list[Example]] = {label: [] for label in range(n_classes)}
+    groups: dict[int, list[Example]] = {label: [] for label in range(n_classes)}
     for example in examples:
-        found.setdefault(example.label, []).append(example)
-    return [found[label] for label in range(n_classes)]
+        groups.setdefault(example.label, []).append(example)
+    return [groups[label] for label in range(n_classes)]
 
 
 def answer_fault(example: Example) -> str:
-    """What keeps an open answer from being one, to be said after its example; empty if nothing does."""
+    """Reason why open answers are invalid, phrased to follow the example; empty if they are valid."""
     answers: Any = example.answers
     if not isinstance(answers, tuple) or not answers:
         return f"its answers are {answers!r}; give a tuple of texts, at least one, or name at least two labels"
     for answer in (*answers, *([] if example.other is None else [example.other])):
         if fault := text_fault(answer):
             return f"its answer {answer!r} {fault}"
-    if example.other is not None and example.other.strip() in [own.strip() for own in answers]:
+    if example.other is not None and example.other.strip() in [
+        answer.strip() for answer in answers
+    ]:
         return (
             f"{example.other!r} is both a right answer and that of the other relation; who follows "
             "false demonstrations could not be told from who knows"
@@ -367,16 +369,16 @@ def answer_fault(example: Example) -> str:
 
 
 def shortened(text: str, most: int = 120) -> str:
-    """The text, cut where it is long."""
+    """The text, truncated to `most` characters."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def label_names(labels: object, where: str) -> tuple[str, ...]:
-    """Label words in class order.
+    """Label words in class order, checked.
 
     Raises:
-        TaskError: a set, which has no order; fewer than two, one twice (white space aside), or one that
-            is no text.
+        TaskError: a set, which has no order; fewer than two labels, a repeated one (white space aside), or one that
+            is not a text.
     """
     if isinstance(labels, Set) and not isinstance(labels, KeysView):
         shown = ", ".join(sorted(map(repr, labels)))
