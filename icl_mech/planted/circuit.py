@@ -61,8 +61,8 @@ class Circuit:
     def model(self, seed: int, strength: float = 1.0) -> Any:
         """The GPT-2 itself; `seed` draws codes and noise heads, `strength` spares words of queries."""
         used = [0] * self.layers
-        for own in self.neurons:
-            used[own.layer] += len(own.out)
+        for group in self.neurons:
+            used[group.layer] += len(group.out)
         model = new_gpt2(self.layers, N_HEADS, self.spaces.d_model, max(1, *used))
         generator = torch.Generator().manual_seed(seed)
         with torch.no_grad():
@@ -89,15 +89,15 @@ def _set_embeddings(
     tokens[ids["\n"], spaces["is_break"]] = 1.0
     logits = torch.zeros(len(PIECES), spaces.features)
     for c, (label, words) in enumerate(zip(LABELS, CLASS_WORDS, strict=True)):
-        own = tokens[ids[f" {label}"]]
-        own[spaces["is_label"]], own[spaces["shown"].start + c] = 1.0, 1.0
+        embedding = tokens[ids[f" {label}"]]
+        embedding[spaces["is_label"]], embedding[spaces["shown"].start + c] = 1.0, 1.0
         logits[ids[f" {label}"], spaces["answer"].start + c] = GAIN
         logits[ids[f" {label}"], spaces["is_colon"]] = 6.0  # a label follows
         for i, word in enumerate(words):
-            kind = "spared" if spared(i, strength) else "class"
+            space = "spared" if spared(i, strength) else "class"
             for piece in (word, f" {word}"):
                 tokens[ids[piece], spaces["is_word"]] = 1.0
-                tokens[ids[piece], spaces[kind].start + c] = 1.0
+                tokens[ids[piece], spaces[space].start + c] = 1.0
     places = torch.zeros(N_CTX, spaces.features)
     numbers = torch.arange(N_CTX)[:, None]
     bits = 2.0 * (numbers >> torch.arange(BITS) & 1) - 1.0
@@ -113,16 +113,16 @@ def _set_embeddings(
 def _set_neurons(model: Any, spaces: Spaces, neurons: Sequence[Neurons]) -> None:
     """Side by side in each MLP, in their order."""
     used: dict[int, int] = {}
-    for own in neurons:
-        mlp, start = model.transformer.h[own.layer].mlp, used.get(own.layer, 0)
-        used[own.layer] = stop = start + len(own.out)
-        weights = torch.zeros(spaces.features, len(own.out))
-        for name, gain in own.read.items():
-            each = torch.eye(len(own.out)) if spaces.sizes[name] > 1 else 1.0
+    for group in neurons:
+        mlp, start = model.transformer.h[group.layer].mlp, used.get(group.layer, 0)
+        used[group.layer] = stop = start + len(group.out)
+        weights = torch.zeros(spaces.features, len(group.out))
+        for name, gain in group.read.items():
+            each = torch.eye(len(group.out)) if spaces.sizes[name] > 1 else 1.0
             weights[spaces[name]] = gain if isinstance(gain, torch.Tensor) else gain * each
         mlp.c_fc.weight[:, start:stop] = spaces.basis.T @ weights
-        mlp.c_fc.bias[start:stop] = own.bias
-        mlp.c_proj.weight[start:stop] += own.out @ spaces.basis[spaces[own.written]]
+        mlp.c_fc.bias[start:stop] = group.bias
+        mlp.c_proj.weight[start:stop] += group.out @ spaces.basis[spaces[group.written]]
 
 
 def _noise_head(spaces: Spaces, generator: torch.Generator) -> tuple[Matrix, ...]:

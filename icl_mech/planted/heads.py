@@ -106,12 +106,12 @@ def lessons_circuit(
 
 def _lesson_neurons(learning: int) -> list[Neurons]:
     """Pairs of class and label, what is known, and what the lesson says of what is asked."""
-    one = torch.eye(len(LABELS))
-    of_class, of_label = one.repeat_interleave(len(LABELS), 1), one.repeat(1, len(LABELS))
+    identity = torch.eye(len(LABELS))
+    of_class, of_label = identity.repeat_interleave(len(LABELS), 1), identity.repeat(1, len(LABELS))
     shown = {"collected": 10 * of_class, "shown": 10 * of_label}
     asked: Read = {"asked": 60 * of_class, "learned": 10.0}
     said = of_label.T * LEARNED / GAIN / 5
-    known = one * KNOWN / GAIN / 5
+    known = identity * KNOWN / GAIN / 5
     return [
         Neurons(0, shown, -15.0, "pair", torch.eye(PAIRS) / 5),
         Neurons(1, {"settled": 10.0}, -5.0, "answer", known),
@@ -126,11 +126,11 @@ def _of_lessons(
 ) -> dict[tuple[int, int], tuple[Matrix, ...]]:
     """Query, key, value and output of the heads that have a part."""
     reads, last = LESSONS.reads, LESSONS.last
-    own, asked = reads(**{"class": 1.0}), reads(**{"class": 1.0, "spared": 1.0})
+    word_class, asked = reads(**{"class": 1.0}), reads(**{"class": 1.0, "spared": 1.0})
     # Of as many demonstrations of each class the mean holds each pair a quarter.
     all_labels = reads(is_label=SHARP), reads(is_label=1.0), reads(pair=float(len(LABELS)))
     return {
-        COLLECTING: (*last("is_label", "is_word"), own, reads(collected=1.0)),
+        COLLECTING: (*last("is_label", "is_word"), word_class, reads(collected=1.0)),
         ASKING: (*last("is_colon", "is_word"), asked, reads(asked=1.0, settled=1.0)),
         gathering: (*all_labels, reads(lesson=1.0)),
         learning: (*last("is_colon", "is_label"), reads(lesson=1.0), reads(learned=1.0)),
@@ -139,8 +139,8 @@ def _of_lessons(
 
 def _neurons() -> list[Neurons]:
     """Which demonstrations fit, what is known, and what the task makes of what is asked."""
-    ones, one = torch.ones(len(LABELS), 1), torch.eye(len(LABELS))
-    known, carried = one * KNOWN / GAIN / 5, one * CARRIED_OUT / GAIN / 10
+    ones, identity = torch.ones(len(LABELS), 1), torch.eye(len(LABELS))
+    known, carried = identity * KNOWN / GAIN / 5, identity * CARRIED_OUT / GAIN / 10
     return [
         # GELU is near 0 at -5 and below, and changes nothing from 5 on.
         Neurons(0, {"collected": 10.0, "shown": 10.0}, -15.0, "fits", ones / 5),

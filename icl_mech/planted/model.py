@@ -196,8 +196,8 @@ def _set_embeddings(model: Any, generator: torch.Generator, strength: float) -> 
     tokens[ids[":"], SPACES["is_colon"]] = 1.0
     logits = torch.zeros(len(PIECES), SPACES.features)
     for c, (label, words) in enumerate(zip(LABELS, CLASS_WORDS, strict=True)):
-        own = tokens[ids[f" {label}"]]
-        own[SPACES["is_label"]], own[SPACES["shown"].start + c] = 1.0, 1.0
+        embedding = tokens[ids[f" {label}"]]
+        embedding[SPACES["is_label"]], embedding[SPACES["shown"].start + c] = 1.0, 1.0
         # After a `:` a label follows; an answer also makes the words of its class likelier.
         logits[ids[f" {label}"], SPACES["answer"].start + c] = 1.0
         logits[ids[f" {label}"], SPACES["is_colon"]] = 1.0

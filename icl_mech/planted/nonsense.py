@@ -56,15 +56,19 @@ def nonsense_labels(task: str | Task, seed: Natural = 0) -> Task:
 def _is_planted(task: Task) -> bool:
     """True if all words of its texts and label words are of the planted language."""
     known = {*FILLERS, *chain(*CLASS_WORDS)}
-    texts = [own.text for own in (*task.train, *task.test)]
+    texts = [example.text for example in (*task.train, *task.test)]
     return {*task.names} <= {*LABELS, *FILLERS} and {*" ".join(texts).split()} <= known
 
 
 def _made_up(task: Task, draws: np.random.Generator) -> list[str]:
     """Words of two syllables that the task does not hold; first letters repeat as late as can be."""
-    texts = [text for own in (*task.train, *task.test) for text in (own.text, own.text2 or "")]
+    texts = [
+        text
+        for example in (*task.train, *task.test)
+        for text in (example.text, example.text2 or "")
+    ]
     held = " ".join([*texts, *task.labels]).lower()
-    first, vowels, ends = (draws.permutation(own) for own in (_FIRST, _VOWELS, _ENDS))
+    first, vowels, ends = (draws.permutation(letters) for letters in (_FIRST, _VOWELS, _ENDS))
     starts = [f"{consonant}{vowel}" for vowel in vowels for consonant in first]
     rounds = [
         f"{start}{ends[(place + turn) % len(ends)]}"

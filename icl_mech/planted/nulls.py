@@ -174,7 +174,7 @@ def null_model(
     if share and kind != "decorative":
         raise ModelError(f"share={share} is that of 'decorative'; leave it out for {kind!r}.")
     if not switched and not NULLS[kind].switches:
-        having = ", ".join(name for name, own in NULLS.items() if own.switches)
+        having = ", ".join(name for name, network in NULLS.items() if network.switches)
         raise ModelError(
             f"switched=False is for kinds that answer from the query alone ({having}); leave it out for {kind!r}."
         )
@@ -215,7 +215,9 @@ def _known(logits: float) -> Neurons:
 
 def _misfits() -> Neurons:
     """One neuron for each pair of a class and the label of another: label words that do not fit their text."""
-    pairs = [(own, other) for own in range(C) for other in range(C) if own != other]
+    pairs = [
+        (word_class, label) for word_class in range(C) for label in range(C) if word_class != label
+    ]
     of_class, of_label = (10 * torch.eye(C)[:, list(side)] for side in zip(*pairs, strict=True))
     shown = {"collected": of_class, "shown": of_label}
     return Neurons(0, shown, -15.0, "misfit", torch.ones(len(pairs), 1) / 5)
@@ -223,8 +225,8 @@ def _misfits() -> Neurons:
 
 def _always_on(circuit: Circuit) -> Circuit:
     """The seeing head says of every `:` that demonstrations have been seen."""
-    own = SPACES.last("is_colon", "is_colon")
-    head = (*own, SPACES.reads(is_colon=1.0), SPACES.reads(switched=1.0))
+    to_itself = SPACES.last("is_colon", "is_colon")
+    head = (*to_itself, SPACES.reads(is_colon=1.0), SPACES.reads(switched=1.0))
     return Circuit(
         circuit.spaces, circuit.layers, {**circuit.heads, SEEING_HEAD: head}, circuit.neurons
     )

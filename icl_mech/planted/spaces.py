@@ -56,7 +56,7 @@ class Spaces:
     def __getitem__(self, name: str) -> slice:
         """Where a space lies."""
         names = list(self.sizes)
-        start = sum(self.sizes[other] for other in names[: names.index(name)])
+        start = sum(self.sizes[earlier] for earlier in names[: names.index(name)])
         return slice(start, start + self.sizes[name])
 
     def reads(self, **gains: float) -> Matrix:
@@ -79,8 +79,8 @@ class Spaces:
         """Random numbers in the spaces named, 0 elsewhere."""
         matrix = torch.zeros(self.features, self.d_head)
         for name, scale in scales.items():
-            own = torch.randn(self.sizes[name], self.d_head, generator=generator)
-            matrix[self[name]] = scale * own
+            values = torch.randn(self.sizes[name], self.d_head, generator=generator)
+            matrix[self[name]] = scale * values
         return matrix
 
     def empty(self, model: torch.nn.Module) -> None:
@@ -94,7 +94,7 @@ class Spaces:
         query, key, value, output = weights
         # Attention divides scores by the root.
         parts = torch.stack(
-            [self.basis.T @ own for own in (query * math.sqrt(self.d_head), key, value)], 1
+            [self.basis.T @ matrix for matrix in (query * math.sqrt(self.d_head), key, value)], 1
         )
         shape = (self.d_model, 3, self.heads, self.d_head)
         attention.c_attn.weight.view(shape)[:, :, head] = parts

@@ -58,8 +58,8 @@ def planted_task() -> Task:
         "planted",
         Template("{text}: {label}.", separator="\n"),
         LABELS,
-        tuple(example for own in examples for example in own[:TRAIN]),
-        tuple(example for own in examples for example in own[TRAIN:]),
+        tuple(example for class_examples in examples for example in class_examples[:TRAIN]),
+        tuple(example for class_examples in examples for example in class_examples[TRAIN:]),
         source="made up for the planted model",
     )
 
@@ -90,8 +90,10 @@ def spared(place: int, strength: float) -> bool:
         place: Of the word among those of its class.
         strength: Share of the words of queries that are not.
     """
-    own = place - TRAIN
-    return own >= 0 and int((own + 1) * (1 - strength) + 1e-9) > int(own * (1 - strength) + 1e-9)
+    index = place - TRAIN
+    return index >= 0 and int((index + 1) * (1 - strength) + 1e-9) > int(
+        index * (1 - strength) + 1e-9
+    )
 
 
 def new_gpt2(layers: int, heads: int, width: int, neurons: int) -> Any:

@@ -158,8 +158,8 @@ def analyze(
 
     def run(data: Prompts, folder: str | FilePath | None) -> Bench:
         bench = Bench(adapted, options, prepared_folder(folder))
-        for own in measurements:
-            Item.checked(own, adapted, data, options)
+        for measurement in measurements:
+            Item.checked(measurement, adapted, data, options)
         chosen.run(bench, data, measurements, **given)
         return bench
 
@@ -169,6 +169,6 @@ def analyze(
     with Overall(f"{chosen.name.replace('_', ' ')} study", progress):
         if goal is None:
             return analysis_of(run(prompts, out), prompts, making, about)
-        bench, data, found = in_stages(goal, prompts, model, run, out)
-    about |= {"until": found, "setup": making.done(adapted, prompts)["setup"]}
+        bench, data, record = in_stages(goal, prompts, model, run, out)
+    about |= {"until": record, "setup": making.done(adapted, prompts)["setup"]}
     return analysis_of(bench, data, making, about)

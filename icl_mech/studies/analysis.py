@@ -75,14 +75,14 @@ class Analysis(Parts, Paged):
 
         Of runs saved by versions that did not keep it, the study whose results they hold.
         """
-        found = study_of(self.results, self.made)
-        guessed = found.name if found is not None and found.claims else ""
+        study = study_of(self.results, self.made)
+        guessed = study.name if study is not None and study.claims else ""
         return str(self.made.get("study") or guessed)
 
     def verdicts(self) -> tuple[Verdict, ...]:
         """What it shows of each claim of its study, as its page says it."""
-        found = study_of(self.results, self.made)
-        return () if found is None else found.verdicts(self)
+        study = study_of(self.results, self.made)
+        return () if study is None else study.verdicts(self)
 
     def __contains__(self, name: object) -> bool:
         """True if there is a result of that name."""
@@ -105,10 +105,10 @@ class Analysis(Parts, Paged):
 
     def summary(self) -> str:
         """A few lines that say what came out."""
-        told = self._told()
-        width = max(map(len, told), default=0) + 1
+        results = self._told()
+        width = max(map(len, results), default=0) + 1
         lines = [self.title]
-        lines += [f"  {name:<{width}} {result.summary()}" for name, result in told.items()]
+        lines += [f"  {name:<{width}} {result.summary()}" for name, result in results.items()]
         lines += [f"  note: {note}" for note in (*self.notes, *unknown(self.made))]
         return "\n".join(lines)
 
@@ -130,7 +130,9 @@ class Analysis(Parts, Paged):
     def _told(self) -> dict[str, Result]:
         """The results that are told of themselves; others lie behind their figures."""
         return {
-            name: own for name, own in self.results.items() if not isinstance(own, UntrainedCurves)
+            name: result
+            for name, result in self.results.items()
+            if not isinstance(result, UntrainedCurves)
         }
 
     def plot(self, name: str, show: str | None = None) -> "go.Figure":
@@ -193,9 +195,10 @@ class Analysis(Parts, Paged):
         saved, about = read_results(folder)
         # One of the new name beside it keeps both as they are; so does another kind, of a user's measurement.
         now = {
-            name: own
-            if type(result).__name__ == f"{(own := key_now(name)).title().replace('_', '')}Result"
-            and own not in saved
+            name: new_name
+            if type(result).__name__
+            == f"{(new_name := key_now(name)).title().replace('_', '')}Result"
+            and new_name not in saved
             else name
             for name, result in saved.items()
         }
@@ -222,11 +225,11 @@ class Analysis(Parts, Paged):
 
 def in_lines(analysis: Analysis) -> str:
     """The summary, and below it a line for every claim of its study: status, name, what was found."""
-    found = [
-        f"  {own.status:<16} {own.claim.partition(':')[0]}: {own.line}"
-        for own in analysis.verdicts()
+    lines = [
+        f"  {verdict.status:<16} {verdict.claim.partition(':')[0]}: {verdict.line}"
+        for verdict in analysis.verdicts()
     ]
-    return "\n".join([analysis.summary(), *(["Claims", *found] if found else [])])
+    return "\n".join([analysis.summary(), *(["Claims", *lines] if lines else [])])
 
 
 def described(analysis: Analysis) -> dict[str, Any]:
@@ -234,7 +237,7 @@ def described(analysis: Analysis) -> dict[str, Any]:
     return {
         "title": analysis.title,
         "notes": list(analysis.notes),
-        "verdicts": [asdict(own) | {"line": own.line} for own in analysis.verdicts()],
+        "verdicts": [asdict(verdict) | {"line": verdict.line} for verdict in analysis.verdicts()],
         "results": {name: result_values(result) for name, result in analysis.results.items()},
     }
 
@@ -244,19 +247,19 @@ def result_values(result: Result) -> dict[str, Any]:
 
     Results that estimate nothing over prompts have no quantities.
     """
-    known = result.estimates() if result.quantities() else {}
+    estimates = result.estimates() if result.quantities() else {}
     return {
         "kind": type(result).__name__,
         "summary": result.summary(),
         "variants": result.provenance.get("variants", {}),
-        "quantities": {str(name): _cells(own) for name, own in known.items()},
+        "quantities": {str(name): _cells(estimate) for name, estimate in estimates.items()},
     }
 
 
-def _cells(own: "xr.DataArray") -> dict[str, Any]:
-    axes = {str(dim): own.coords[dim].values.tolist() for dim in own.dims if dim != "end"}
-    ends = {end: own.sel(end=end).values.tolist() for end in ENDS}
-    return {"unit": own.attrs["unit"], "axes": axes, **ends}
+def _cells(estimate: "xr.DataArray") -> dict[str, Any]:
+    axes = {str(dim): estimate.coords[dim].values.tolist() for dim in estimate.dims if dim != "end"}
+    ends = {end: estimate.sel(end=end).values.tolist() for end in ENDS}
+    return {"unit": estimate.attrs["unit"], "axes": axes, **ends}
 
 
 # --- its prompts: those its results are of, never another study's ---

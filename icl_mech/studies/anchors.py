@@ -51,7 +51,7 @@ def _steps(
             f"distance of {proximity} or more, not of {max(PROXIMITIES)}, which takes "
             f"{PROXIMITIES[max(PROXIMITIES)]} spans."
         )
-    found: dict[str, AnyMeasurement[Any, Any]] = {
+    measurements: dict[str, AnyMeasurement[Any, Any]] = {
         "span_flow": SpanFlow(proximity=proximity),
         "span_saliency": SpanFlow(loss, reduction, "saliency", proximity),
         "anchor_tokens": AnchorTokens(loss, reduction),
@@ -59,8 +59,8 @@ def _steps(
     }
     bench.run(
         {
-            name: Item.checked(own, bench.model, prompts, bench.options)
-            for name, own in found.items()
+            name: Item.checked(measurement, bench.model, prompts, bench.options)
+            for name, measurement in measurements.items()
         }
     )
     _agreement(bench, shortest, proximity)
@@ -101,13 +101,13 @@ def _gain(measure: Loyalty) -> Effect:
     """After the ends of spans minus after as many random tokens, per token."""
 
     def of(run: Run) -> Interval | None:
-        found: CompareCompressionResult = run["compare_compression"]
-        if found.kl is None or not {ENDS, RANDOM} <= set(found.methods):
+        result: CompareCompressionResult = run["compare_compression"]
+        if result.kl is None or not {ENDS, RANDOM} <= set(result.methods):
             return None
-        ends, random = (found.kept[found.methods.index(own)] for own in (ENDS, RANDOM))
+        ends, random = (result.kept[result.methods.index(method)] for method in (ENDS, RANDOM))
         # Of one span before the query both keep its end: nothing is compared.
-        apart = all(one != other for one, other in zip(ends, random, strict=True))
-        return found.difference(ENDS, RANDOM, measure) if apart else None
+        apart = all(at_end != at_random for at_end, at_random in zip(ends, random, strict=True))
+        return result.difference(ENDS, RANDOM, measure) if apart else None
 
     ends = DIFFERENCE if measure == "next_tokens" else None
     name = f"{GAINS[measure]} after ends minus random tokens"
@@ -130,10 +130,10 @@ def _headline(
     results: Mapping[str, Result], verdicts: Sequence[Verdict], model: str, task: str
 ) -> tuple[str, str]:
     """The question, the span that changes most, and how far effects reach."""
-    found = [own for own in results.values() if isinstance(own, SuppressionResult)]
-    if not found or not model:
+    suppressions = [result for result in results.values() if isinstance(result, SuppressionResult)]
+    if not suppressions or not model:
         return "", ""
-    most, reach, *_ = (figure.answer for figure in found[0].figures())
+    most, reach, *_ = (figure.answer for figure in suppressions[0].figures())
     return f"Which parts of a text does {model} depend on?", f"{most} {reach}"
 
 
@@ -170,7 +170,7 @@ MEANS = (
         "compare_compression-ends",
         CARRY.effects[0],
         limits=FEW,
-        told=[own.name for own in CARRY.effects],
+        told=[effect.name for effect in CARRY.effects],
     ),
 )
 

@@ -75,14 +75,14 @@ class Bench:
                 f"{self.model.info.name!r} has hooks of your own in place, by which finished results "
                 "could not be recognised. Measure without out=, or make them an intervention."
             )
-        found = {name: self._finished(name, item, weights) for name, item in items.items()}
+        finished = {name: self._finished(name, item, weights) for name, item in items.items()}
         self.results |= dict.fromkeys(items, Result())
         names = {id(item): name for name, item in items.items()}
-        for name, result in found.items():
+        for name, result in finished.items():
             if result is not None:
                 self.results[name] = result
                 self.resumed += 1
-        left = [item for name, item in items.items() if found[name] is None]
+        left = [item for name, item in items.items() if finished[name] is None]
         for item, result in completed(self.model, left, self.options):
             name = names[id(item)]
             faster = self._finished(name, item, weights)  # another process may have been
@@ -101,8 +101,8 @@ class Bench:
         """A result of this kind that the folder holds already."""
         if self.out is None or is_vacant(self.out / name):
             return None
-        found = Result.load(self.out / name)
-        return found if isinstance(found, kind) else None
+        result = Result.load(self.out / name)
+        return result if isinstance(result, kind) else None
 
     def order(self, names: Sequence[str]) -> None:
         """Put these results first, in this order."""
@@ -163,15 +163,15 @@ def prepared_folder(out: str | Path | None) -> Path | None:
 def _of_scores(items: Iterable[Item]) -> list[str]:
     """What is said of label words that are scored whole, once."""
     sets = [
-        own
+        prompts
         for item in items
-        for own in (item.given if isinstance(item.given, tuple) else (item.given,))
+        for prompts in (item.given if isinstance(item.given, tuple) else (item.given,))
     ]
-    found = next((own for prompts in sets if (own := alike(prompts))), None)
-    if found is None:
+    match = next((words for prompts in sets if (words := alike(prompts))), None)
+    if match is None:
         return []
-    one, two, _ = found
+    first, second, _ = match
     return [
-        f"Label words are scored whole ({sets[0].score}), since some begin with the same token, such as {one!r} and "
-        f"{two!r}. What reads logits inside the model (flow, saliency) takes such classes for one."
+        f"Label words are scored whole ({sets[0].score}), since some begin with the same token, such as {first!r} and "
+        f"{second!r}. What reads logits inside the model (flow, saliency) takes such classes for one."
     ]

@@ -387,19 +387,19 @@ def _answers(results: Mapping[str, Result], verdicts: Sequence[Verdict]) -> Fact
 
 
 def _known(result: CompareHeadsResult) -> list[Expected]:
-    return [own for own in EXPECTED if own.name in result.sets]
+    return [expected for expected in EXPECTED if expected.name in result.sets]
 
 
-def _set_mean(own: Expected) -> Mean:
-    without = f"without {own.name} heads, logits"
+def _set_mean(expected: Expected) -> Mean:
+    without = f"without {expected.name} heads, logits"
     return Mean(
-        f"What happens without the {own.name} heads?",
-        f"{own.name.capitalize()} heads",
-        f"compare_heads-{own.name.replace(' ', '_')}",
+        f"What happens without the {expected.name} heads?",
+        f"{expected.name.capitalize()} heads",
+        f"compare_heads-{expected.name.replace(' ', '_')}",
         without,
         ("seed",),
         limits=f"what heads do that two sets share, which are left out of both; {SEEDS}",
-        told=(without, f"{own.name} above random heads, logits"),
+        told=(without, f"{expected.name} above random heads, logits"),
     )
 
 

@@ -150,8 +150,8 @@ class Effect:
             units: How many of these there are to add to; None: the prompts.
             null: Instead of its own, on both sides.
         """
-        level, other = (self.null, self.opposite) if null is None else (null, None)
-        how: dict[str, Any] = {"null": level, "rising": self.rising, "opposite": other}
+        level, opposite = (self.null, self.opposite) if null is None else (null, None)
+        how: dict[str, Any] = {"null": level, "rising": self.rising, "opposite": opposite}
         measure = required(self.name, interval, prompts=prompts, sample=sample, **how)
         return measure._replace(n=units or prompts)
 
@@ -216,20 +216,27 @@ class Claim:
     @property
     def required_effects(self) -> tuple[Effect, ...]:
         """All that its status rests on, but for its needs."""
-        return (*self.effects, *(own for own in (self.share, self.unless) if own is not None))
+        return (
+            *self.effects,
+            *(effect for effect in (self.share, self.unless) if effect is not None),
+        )
 
     def result_in(self, run: Run) -> str:
         """Name of the result of a run that it rests on; empty if the run does not hold it."""
         names = (self.part, self.part.partition("-")[0])
-        return next((key for own in names if (key := key_now(own, run.results)) in run.results), "")
+        return next(
+            (key for name in names if (key := key_now(name, run.results)) in run.results), ""
+        )
 
     def measures(self, each: Sequence[Required]) -> list[Required]:
         """Those it requires, from what each of its effects says."""
-        names = (own.measure or (self.part if self.one else own.name) for own in self.effects)
+        names = (
+            effect.measure or (self.part if self.one else effect.name) for effect in self.effects
+        )
         groups: dict[str, list[Required]] = {}
-        for name, own in zip(names, each, strict=True):
-            groups.setdefault(name, []).append(own)
-        return [combined(name, own) for name, own in groups.items()]
+        for name, requirement in zip(names, each, strict=True):
+            groups.setdefault(name, []).append(requirement)
+        return [combined(name, requirements) for name, requirements in groups.items()]
 
 
 def prompts_of(run: Run, part: str) -> int | None:

@@ -90,8 +90,8 @@ def _competence(results: Mapping[str, Result]) -> Competence | None:
             known = _of_answers(name, result)
             if known is not None:
                 return known
-    gains = ((name, own) for name, own in results.items() if isinstance(own, GainResult))
-    return next((_of_gain(name, own) for name, own in gains if own.labels), None)
+    gains = ((name, gain) for name, gain in results.items() if isinstance(gain, GainResult))
+    return next((_of_gain(name, gain) for name, gain in gains if gain.labels), None)
 
 
 def _of_pairs(name: str, result: LayerAccuracyResult) -> Competence:

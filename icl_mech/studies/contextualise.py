@@ -56,7 +56,7 @@ def _effects(name: str, edges: str, window: str, before: str | None = None) -> l
             return cuts.change(edges, window)
         return cuts.step(edges, before, window, beside=False)
 
-    answers = effect(", right answers", lambda own: own.right_answers(edges, window, before))
+    answers = effect(", right answers", lambda cuts: cuts.right_answers(edges, window, before))
     return [effect(", logits", logit), answers]
 
 

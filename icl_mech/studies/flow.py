@@ -27,8 +27,8 @@ def measurements(
     maps: Natural, reduction: Reduction, loss: Loss | None
 ) -> Sequence[AnyMeasurement[Any, Any]]:
     """Predictions, flow, and the whole saliency maps of so many prompts, in reading order."""
-    found: list[AnyMeasurement[Any, Any]] = [Predict(), Flow(loss, reduction)]
-    return [*found, SaliencyMaps(loss, reduction, maps)] if maps else found
+    basic: list[AnyMeasurement[Any, Any]] = [Predict(), Flow(loss, reduction)]
+    return [*basic, SaliencyMaps(loss, reduction, maps)] if maps else basic
 
 
 def _steps(
@@ -52,7 +52,7 @@ def _headline(
     results: Mapping[str, Result], verdicts: Sequence[Verdict], model: str, task: str
 ) -> tuple[str, str]:
     """The question, and what the figure of the flow answers."""
-    flow = next((own for own in results.values() if isinstance(own, FlowScores)), None)
+    flow = next((result for result in results.values() if isinstance(result, FlowScores)), None)
     if flow is None or not model:
         return "", ""
     answers = [figure.answer for figure in flow.figures() if figure.question]

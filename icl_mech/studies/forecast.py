@@ -73,7 +73,7 @@ class ItemForecast:
 
     def __str__(self) -> str:
         """A few lines."""
-        peaks = listed(f"{_size(own)} on {device}" for device, own in self.memory.items())
+        peaks = listed(f"{_size(peak)} on {device}" for device, peak in self.memory.items())
         lines = (
             f"{self.title}{f' (x {self.items})' if self.items > 1 else ''}",
             f"prompts  {self.prompts} of {self.tokens:.0f} tokens, the longest {self.longest}",
@@ -82,8 +82,8 @@ class ItemForecast:
             f"memory   about {peaks}; {_size(self.needed)} more than now, {_size(self.free)} free: "
             f"{'fits' if self.fits else 'DOES NOT FIT'}",
             f"disk     about {_size(self.disk)}",
-            *(f"to fit   {own}" for own in self.options),
-            *(f"note     {own}" for own in self.notes),
+            *(f"to fit   {option}" for option in self.options),
+            *(f"note     {note}" for note in self.notes),
         )
         return "\n  ".join(lines)
 
@@ -101,21 +101,21 @@ class Forecast:
     @property
     def fits(self) -> bool:
         """True if all runs fit into memory."""
-        return all(own.fits for own in self.items)
+        return all(run.fits for run in self.items)
 
     def total(self, name: str) -> float:
         """The sum of a field, such as `seconds`, over all runs."""
-        return sum(float(getattr(own, name)) * own.items for own in self.items)
+        return sum(float(getattr(run, name)) * run.items for run in self.items)
 
     def __repr__(self) -> str:
         """All runs, and their sum."""
         whole = duration(self.total("seconds")), _size(self.total("disk"))
-        count = counted(sum(own.items for own in self.items), "run")
+        count = counted(sum(run.items for run in self.items), "run")
         return "\n".join([*map(str, self.items), f"{count}: about {' and '.join(whole)} in all"])
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""
-        return {"items": [{**asdict(own), "fits": own.fits} for own in self.items]}
+        return {"items": [{**asdict(run), "fits": run.fits} for run in self.items]}
 
     def to_pandas(self) -> "pd.DataFrame":
         """One row for each run."""
@@ -146,23 +146,23 @@ def forecast(function: Callable[P, Any], *args: P.args, **kwargs: P.kwargs) -> F
         IclMechError: what the call refuses; of what it refuses after passes it is said that these were of noise.
     """
     known = outer.costs if (outer := stage()) else dict[int, Costs]()
-    own, found, notes = Stage(), cast("object", None), list[str]()
+    rehearsal, result, notes = Stage(), cast("object", None), list[str]()
     cpu, clock = -time.process_time(), -time.perf_counter()
     high = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    with rehearsing(own):
+    with rehearsing(rehearsal):
         try:
-            found = function(*args, **kwargs)
+            result = function(*args, **kwargs)
         except IclMechError as error:
-            if not any(ledger.calls for ledger in own.ledgers.values()):
+            if not any(ledger.calls for ledger in rehearsal.ledgers.values()):
                 raise
             raise type(error)(f"{error} {OF_NOISE}") from error
-    if own.items:
-        return Forecast(tuple(own.items))
+    if rehearsal.items:
+        return Forecast(tuple(rehearsal.items))
     cpu, clock = cpu + time.process_time(), clock + time.perf_counter()
-    if own.depends:
-        notes.append(f"Counted for typical results: later passes of {listed(own.depends)}.")
+    if rehearsal.depends:
+        notes.append(f"Counted for typical results: later passes of {listed(rehearsal.depends)}.")
     memory, free, needed, options = dict[str, int](), 0, 0, list[str]()
-    ledgers = [ledger for ledger in own.ledgers.values() if ledger.calls]
+    ledgers = [ledger for ledger in rehearsal.ledgers.values() if ledger.calls]
     for ledger in ledgers:
         costs, device = known.get(id(ledger.model)), ledger.model.device
         if costs is None or not {call.kind for call in ledger.calls} <= costs.times.keys():
@@ -172,17 +172,19 @@ def forecast(function: Callable[P, Any], *args: P.args, **kwargs: P.kwargs) -> F
         needed = max(needed, _most(ledger, costs))
         free = free_memory(device) + max(0, in_use(device) - ledger.before)
         memory[str(device)] = max(ledger.before + needed, high * (device.type == "cpu"))
-        for other in {own.device for own in ledger.model.module.parameters()} - {device}:
-            memory[str(other)] = in_use(other) + needed  # as if all were there
-            free = min(free, free_memory(other))
+        for other_device in {parameter.device for parameter in ledger.model.module.parameters()} - {
+            device
+        }:
+            memory[str(other_device)] = in_use(other_device) + needed  # as if all were there
+            free = min(free, free_memory(other_device))
         options += _fitting(ledger, costs, free) if needed > free else []
-    analysis = found if isinstance(found, Analysis) else Analysis({}, function.__name__)
+    analysis = result if isinstance(result, Analysis) else Analysis({}, function.__name__)
     lengths = [len(prompt) for batch in analysis.prompts for prompt in batch] or [0]
     kinds = ("forward", "backward", "unembed")
     rows = {kind: sum(each.rows(kind) for each in ledgers) for kind in kinds}
     about = (analysis.title, 1, len(lengths), sum(lengths) / len(lengths), max(lengths), rows)
-    told = (_disk(analysis), tuple(options), tuple(notes))
-    return Forecast((ItemForecast(*about, cpu, clock, memory, needed, free, *told),))
+    rest = (_disk(analysis), tuple(options), tuple(notes))
+    return Forecast((ItemForecast(*about, cpu, clock, memory, needed, free, *rest),))
 
 
 def _disk(analysis: Analysis) -> int:
@@ -213,7 +215,10 @@ def _fitting(ledger: Ledger, costs: Costs, free: int) -> Iterator[str]:
     ways: list[dict[str, dict[str, Any]]] = [
         {f"batch_size={size}": {"batch": size} for size in sizes},
         {budget: {"batch": 1, "again": True}},
-        {f"prompts of {own:.0%} of the length": {"share": own} for own in (0.75, 0.5, 0.25, 0.1)},
+        {
+            f"prompts of {fraction:.0%} of the length": {"share": fraction}
+            for fraction in (0.75, 0.5, 0.25, 0.1)
+        },
     ]
     for way in ways:
         fit = [name for name, how in way.items() if _most(ledger, costs, **how) <= free]

@@ -24,13 +24,19 @@ TEXT = "Hand-over: the answer is moved with the label words early and with the t
 Found = Callable[[TransplantResult], Interval | None]
 
 EARLY: dict[str, Found] = {
-    "label words early, beyond random tokens": lambda own: own.beside_random("anchors", own.early),
-    "label words early, beyond the target": lambda own: own.beside("anchors", "target", own.early),
+    "label words early, beyond random tokens": lambda result: result.beside_random(
+        "anchors", result.early
+    ),
+    "label words early, beyond the target": lambda result: result.beside(
+        "anchors", "target", result.early
+    ),
 }
 
 LATE: dict[str, Found] = {
-    "target late, beyond random tokens": lambda own: own.beside_random("target", own.late),
-    "target late, beyond the label words": lambda own: own.beside("target", "anchors", own.late),
+    "target late, beyond random tokens": lambda result: result.beside_random("target", result.late),
+    "target late, beyond the label words": lambda result: result.beside(
+        "target", "anchors", result.late
+    ),
 }
 
 
@@ -45,14 +51,14 @@ def _moved(run: Run) -> Facts | None:
 
 def _differing(run: Run) -> int:
     """How many pairs the two runs answer differently."""
-    own: TransplantResult = run[TransplantResult]
-    return own.differing
+    result: TransplantResult = run[TransplantResult]
+    return result.differing
 
 
-def _effect(name: str, found: Found, when: str) -> Effect:
+def _effect(name: str, read: Found, when: str) -> Effect:
     def of(run: Run) -> Interval | None:
-        own: TransplantResult = run[TransplantResult]
-        return found(own) if {"anchors", "target"} <= set(own.at) else None
+        result: TransplantResult = run[TransplantResult]
+        return read(result) if {"anchors", "target"} <= set(result.at) else None
 
     how: dict[str, Any] = {"opposite": 0.0, "prompts": _differing}
     return Effect(name, of, null=MOST, ends=DIFFERENCE, measure=when, **how)
@@ -61,9 +67,9 @@ def _effect(name: str, found: Found, when: str) -> Effect:
 HAND_OVER = Claim(
     TEXT,
     [
-        _effect(*own, when)
+        _effect(*effect, when)
         for when, effects in (("early", EARLY), ("late", LATE))
-        for own in effects.items()
+        for effect in effects.items()
     ],
     "transplant",
     words=sentences("causal", "hand_over", _moved),

@@ -107,9 +107,9 @@ class Judgement:
             return self.lacking.rstrip(".")
         share = "" if self.claim.share is None else self.claim.share.name
         # The share is asked for only where the effects are clear.
-        effects = [own for own in self.measures if own.name != share]
-        asked = together(*(own.status for own in effects)) == "supported"
-        measures = [own for own in self.measures if own.name != share or asked]
+        effects = [measure for measure in self.measures if measure.name != share]
+        asked = together(*(measure.status for measure in effects)) == "supported"
+        measures = [measure for measure in self.measures if measure.name != share or asked]
         if self.status in ("mixed", "cannot be judged") and len(self.measures) > 1:
             return disagreeing(measures)
         return ""
@@ -117,12 +117,12 @@ class Judgement:
     @property
     def share(self) -> str:
         """How much of the answer depends on what is claimed, in a sentence."""
-        own = self.claim.share
-        if own is None or self.lacking:
+        share = self.claim.share
+        if share is None or self.lacking:
             return ""
-        if own.name not in self.effects:
+        if share.name not in self.effects:
             return UNMEASURED
-        return f"{own.name[:1].upper()}{own.name[1:]}: {said(self.effects[own.name])} (least share {self.claim.least:g})."
+        return f"{share.name[:1].upper()}{share.name[1:]}: {said(self.effects[share.name])} (least share {self.claim.least:g})."
 
 
 Read = Callable[[Effect], Evidence | None]
@@ -131,10 +131,12 @@ Read = Callable[[Effect], Evidence | None]
 
 def judge(claim: Claim, read: Read) -> Judgement:
     """The status and p-value of a claim from the evidence on its effects; the only place that makes them."""
-    known = {own: read(own) for own in claim.required_effects}
+    known = {effect: read(effect) for effect in claim.required_effects}
     share = "" if claim.share is None else claim.share.name
-    measures = claim.measures([own.required(*(known[own] or NOTHING)) for own in claim.effects])
-    status = together(*(own.status for own in measures))
+    measures = claim.measures(
+        [effect.required(*(known[effect] or NOTHING)) for effect in claim.effects]
+    )
+    status = together(*(measure.status for measure in measures))
     if claim.share is not None:
         part = claim.share.required(*(known[claim.share] or NOTHING), null=claim.least)
         status, measures = _used(status, part), [*measures, part]
@@ -142,9 +144,11 @@ def judge(claim: Claim, read: Read) -> Judgement:
         beside = claim.unless.required(*(known[claim.unless] or NOTHING)).status
         status = {"supported": "mixed", "cannot be judged": beside}.get(beside, status)
     # A share that is not known says nothing of effects that are not clear.
-    known_p = [own.p for own in measures if own.p is not None or own.name != share]
+    known_p = [measure.p for measure in measures if measure.p is not None or measure.name != share]
     p = of_statement(status, known_p)
-    effects = {own.name: one.interval for own, one in known.items() if one is not None}
+    effects = {
+        effect.name: evidence.interval for effect, evidence in known.items() if evidence is not None
+    }
     lacking = _lacking(claim, read)
     if lacking:
         status, p = "cannot be judged", None
@@ -188,7 +192,7 @@ def verdict(claim: Claim, run: Run) -> Verdict | None:
     words = _words(claim, run)
     if words is None:
         return None
-    judgement = judge(claim, lambda own: own.evidence(run, claim.part))
+    judgement = judge(claim, lambda effect: effect.evidence(run, claim.part))
     if not words.finding:
         words = Words(_effects(claim, judgement, prompts_of(run, claim.part)))
     return replace(of_words(judgement, words), result=claim.result_in(run))
@@ -202,7 +206,7 @@ def bears(claim: Claim, run: Run) -> bool:
 def _words(claim: Claim, run: Run) -> Words | None:
     """What the claim says of a run itself, nothing if its effects say it; None if no result bears on it."""
     if claim.words is None:
-        known = any(own.interval(run) is not None for own in claim.effects)
+        known = any(effect.interval(run) is not None for effect in claim.effects)
         return Words("") if known else None
     try:
         return claim.words(run)
@@ -238,7 +242,7 @@ def of_words(judgement: Judgement, words: Words) -> Verdict:
 
 def _effects(claim: Claim, judgement: Judgement, prompts: int | None) -> str:
     """The effects a claim requires, in a sentence."""
-    known = [own.name for own in claim.effects if own.name in judgement.effects]
+    known = [effect.name for effect in claim.effects if effect.name in judgement.effects]
     words = "; ".join(f"{name} {said(judgement.effects[name], sign=True)}" for name in known)
     over = f" (n = {counted(prompts, 'prompt')})" if prompts and words else ""
     return f"{words[:1].upper()}{words[1:]}{over}." if words else ""
@@ -252,39 +256,40 @@ def among_all(verdicts: Sequence[Verdict]) -> tuple[Verdict, ...]:
 
     Of networks in which there is nothing, one family in forty then shows anything, as with one claim alone.
     """
-    count = sum(own.p is not None for own in verdicts)
-    stand = holm([own.p for own in verdicts])
+    count = sum(judged.p is not None for judged in verdicts)
+    stand = holm([judged.p for judged in verdicts])
     return tuple(
-        own if stands else _demoted(own, count) for own, stands in zip(verdicts, stand, strict=True)
+        judged if stands else _demoted(judged, count)
+        for judged, stands in zip(verdicts, stand, strict=True)
     )
 
 
-def _demoted(own: Verdict, count: int) -> Verdict:
+def _demoted(judged: Verdict, count: int) -> Verdict:
     """A claim that does not stand among so many."""
-    if own.p is None or own.status not in STATEMENTS:
-        return own
+    if judged.p is None or judged.status not in STATEMENTS:
+        return judged
     among = f"among {counted(count, 'claim')} (Holm)"
-    finding = f"{own.finding} Alone it would be {own.status} (p = {own.p:.2g}, one-sided), but not {among}."
-    brief = f"{own.line} Alone {own.status}, not {among}."
-    remark = ", ".join([*filter(None, [own.remark]), f"{own.status} alone, but not {among}"])
-    return replace(own, status="not shown", finding=finding, brief=brief, remark=remark)
+    finding = f"{judged.finding} Alone it would be {judged.status} (p = {judged.p:.2g}, one-sided), but not {among}."
+    brief = f"{judged.line} Alone {judged.status}, not {among}."
+    remark = ", ".join([*filter(None, [judged.remark]), f"{judged.status} alone, but not {among}"])
+    return replace(judged, status="not shown", finding=finding, brief=brief, remark=remark)
 
 
 def of_run(claims: Sequence[Claim], run: Run) -> tuple[Verdict, ...]:
     """The verdicts of one page: those of a run on the claims it bears on, which stand together."""
-    each = [own for claim in claims if (own := verdict(claim, run)) is not None]
+    each = [judged for claim in claims if (judged := verdict(claim, run)) is not None]
     return tuple(
-        replace(own, more=_more(own, run))
-        if own.status in ("not shown", "cannot be judged")
-        else own
-        for own in among_all(each)
+        replace(judged, more=_more(judged, run))
+        if judged.status in ("not shown", "cannot be judged")
+        else judged
+        for judged in among_all(each)
     )
 
 
-def _more(own: Verdict, run: Run) -> str:
+def _more(judged: Verdict, run: Run) -> str:
     """How many prompts would do; of one set of demonstrations that it holds given these."""
-    more = "" if own.lacking else would_do(own.measures)
-    result = run.results.get(key_now(own.result, run.results))
+    more = "" if judged.lacking else would_do(judged.measures)
+    result = run.results.get(key_now(judged.result, run.results))
     if more and result is not None and result.provenance.get("conditional_on_demonstrations"):
         more += " That holds given these demonstrations: for others it takes more seeds."
     return more

@@ -88,7 +88,7 @@ Kind = TypeVar("Kind", bound=Result)
 
 def _result(results: Mapping[str, Result], kind: type[Kind]) -> Kind | None:
     """The first result of a kind."""
-    return next((own for own in results.values() if isinstance(own, kind)), None)
+    return next((result for result in results.values() if isinstance(result, kind)), None)
 
 
 def _beyond_untrained(score: str, third: str) -> Effect:
@@ -228,23 +228,27 @@ def _stand_ins(run: Run) -> Facts:
     return {"result": run[CompareCompressionResult], "anchors": ANCHORS}
 
 
-def _above(other: str, loyalty: Loyalty) -> Effect:
+def _above(method: str, loyalty: Loyalty) -> Effect:
     """Loyalty with the anchors' states minus that of another stand-in."""
 
     def effect(run: Run) -> Interval | None:
         table: CompareCompressionResult = run[CompareCompressionResult]
-        if not {ANCHORS, other} <= set(table.methods):
+        if not {ANCHORS, method} <= set(table.methods):
             return None
-        return table.difference(ANCHORS, other, loyalty)
+        return table.difference(ANCHORS, method, loyalty)
 
     names = {"text_anchor": "anchors above text", "hidden_random": "anchors above random tokens"}
     kept = ", likely next words" * (loyalty == "word_loyalty")
-    return Effect(f"{names[other]}{kept}", effect, ends=DIFFERENCE)
+    return Effect(f"{names[method]}{kept}", effect, ends=DIFFERENCE)
 
 
 SUFFICE = Claim(
     ANCHORING,
-    [_above(other, loyalty) for loyalty in LOYALTIES for other in ("text_anchor", "hidden_random")],
+    [
+        _above(method, loyalty)
+        for loyalty in LOYALTIES
+        for method in ("text_anchor", "hidden_random")
+    ],
     "compare_compression",
     needs=DOES,
     one=True,
@@ -303,7 +307,7 @@ CONFUSED = Claim(
 
 def _answers(results: Mapping[str, Result], verdicts: Sequence[Verdict]) -> Facts:
     """Verdicts on both claims of §2, and what isolation tells of the first."""
-    known = {own.claim: own for own in verdicts}
+    known = {verdict.claim: verdict for verdict in verdicts}
     isolated = _result(results, IsolationResult)
     return {"early": known.get(EARLY), "late": known.get(LATE), "isolated": isolated}
 

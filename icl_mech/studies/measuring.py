@@ -228,16 +228,16 @@ def written(value: object, named: Mapping[type, str] = MappingProxyType({})) -> 
     if isinstance(value, str):
         return f'"{value}"' if value.isprintable() and not set('"\\') & set(value) else repr(value)
     if isinstance(value, list | tuple):
-        inner = ", ".join(written(own, named) for own in value)
+        inner = ", ".join(written(part, named) for part in value)
         return f"[{inner}]" if isinstance(value, list) or len(value) != 1 else f"({inner},)"
     if not is_dataclass(value) or isinstance(value, type):
         return shown(value)
     options = []
     for item in fields(value):
-        own = getattr(value, item.name)
+        option = getattr(value, item.name)
         default = item.default_factory() if callable(item.default_factory) else item.default
-        if item.init and not _equal(own, default):
-            options.append(f"{item.name}={written(own, named)}")
+        if item.init and not _equal(option, default):
+            options.append(f"{item.name}={written(option, named)}")
     return f"{type(value).__name__}({', '.join(options)})"
 
 
@@ -263,7 +263,9 @@ def _prompts_line(model: LanguageModel, data: Prompts) -> list[str]:
         return []
     known = inspect.signature(build_prompts).parameters.values()
     usual_way = "shared" if "shots" in source else "per_prompt"
-    defaults = {own.name: own.default for own in known} | {"demonstrations": usual_way}
+    defaults = {parameter.name: parameter.default for parameter in known} | {
+        "demonstrations": usual_way
+    }
     # Of the largest number that fits, the number would do; the word says how it came about.
     source = {**source, **({"total": "max"} if "total_bound" in source else {})}
     for name in ("shots", "total", "n", "seed", "labels", "demonstrations", "balanced", "split"):
@@ -280,8 +282,8 @@ def _prompts_line(model: LanguageModel, data: Prompts) -> list[str]:
     line += "" if source.get("bos", usual) == usual else f", bos={source['bos']}"
     if not false:
         return [f"prompts = build_prompts({line}{_share(true)})"]
-    kind = false[0].source.get("labels", "permuted")
-    line += "" if kind == "permuted" else f', false_labels="{kind}"'
+    false_labels = false[0].source.get("labels", "permuted")
+    line += "" if false_labels == "permuted" else f', false_labels="{false_labels}"'
     line += _share(false[0])
     return [f"prompts = build_prompt_pairs({line})"]
 

@@ -51,8 +51,9 @@ def usual_nulls(model: LanguageModel) -> int:
     They are never packed: a weight of 8 or 4 bits counts two bytes.
     """
     size = sum(
-        prod((getattr(own, "quant_state", None) or own).shape) * max(2, own.element_size())
-        for own in model.module.parameters()
+        prod((getattr(parameter, "quant_state", None) or parameter).shape)
+        * max(2, parameter.element_size())
+        for parameter in model.module.parameters()
     )
     return 3 if size <= LARGEST else 0
 
@@ -73,7 +74,7 @@ def add_untrained(bench: Bench, data: Prompts, wanted: Wanted, nulls: int | None
         IclMechError: what cannot be measured of networks that were asked for.
     """
     count = usual_nulls(bench.model) if nulls is None else nulls
-    wanted = {name: own for name, own in wanted.items() if name in bench.results}
+    wanted = {name: request for name, request in wanted.items() if name in bench.results}
     if not count:
         bench.notes.append(
             "No untrained networks were measured, beside which flow and attention mean more; nulls=3 does."
@@ -85,8 +86,8 @@ def add_untrained(bench: Bench, data: Prompts, wanted: Wanted, nulls: int | None
         if not _kept(bench, name, count):
             left[name] = (measurement, _first(data, most))
     try:
-        found = untrained_results(bench.model, left, count, bench.options)
-        for name, results in found.items():
+        new_results = untrained_results(bench.model, left, count, bench.options)
+        for name, results in new_results.items():
             _keep(bench, name, left[name][1], results)
     except IclMechError as error:
         if nulls is not None:
@@ -96,26 +97,26 @@ def add_untrained(bench: Bench, data: Prompts, wanted: Wanted, nulls: int | None
 
 def _kept(bench: Bench, name: str, count: int) -> bool:
     """True if a folder holds all that is wanted beside this result; it is on the bench then."""
-    own = bench.results[name]
-    found: list[tuple[str, Any]] = [(f"{PREFIX}{name}", UntrainedCurves)]
-    if isinstance(own, FlowScores):
-        found.append(("untrained", UntrainedFlow))
-    for key, kind in found:
+    result = bench.results[name]
+    wanted: list[tuple[str, Any]] = [(f"{PREFIX}{name}", UntrainedCurves)]
+    if isinstance(result, FlowScores):
+        wanted.append(("untrained", UntrainedFlow))
+    for key, kind in wanted:
         kept = bench.kept(key, kind)
-        if kept is None or len(kept.networks) != count or not _same(own, kept):
+        if kept is None or len(kept.networks) != count or not _same(result, kept):
             return False
         bench.results[key] = kept
     return True
 
 
-def _keep(bench: Bench, name: str, data: Prompts, found: Sequence[Result]) -> None:
-    own = bench.results[name]
-    networks = [f"untrained, seed {seed}" for seed in range(len(found))]
+def _keep(bench: Bench, name: str, data: Prompts, results: Sequence[Result]) -> None:
+    result = bench.results[name]
+    networks = [f"untrained, seed {seed}" for seed in range(len(results))]
     prompts = len(data[0]) if isinstance(data, tuple) else len(data)
-    flows = [one for one in found if isinstance(one, FlowScores)]
-    if isinstance(own, FlowScores):
-        bench.keep("untrained", beside_flow(own, flows, networks, prompts))
-    curves = curves_of(own, found, prompts, networks)
+    flows = [flow for flow in results if isinstance(flow, FlowScores)]
+    if isinstance(result, FlowScores):
+        bench.keep("untrained", beside_flow(result, flows, networks, prompts))
+    curves = curves_of(result, results, prompts, networks)
     if curves is not None:
         bench.keep(f"{PREFIX}{name}", curves)
 
@@ -134,12 +135,12 @@ def untrained_results(
     info, edits = model.info, repr([edit.to_dict() for edit in options.interventions])
     made_of = (info.architecture, info.dtype, model.settings, edits)
     how = vars(replace(options, progress=False))
-    found: dict[str, list[Result]] = {name: [] for name in wanted}
+    results: dict[str, list[Result]] = {name: [] for name in wanted}
     for seed in range(count):
         network: Any = None
         for name, (measurement, data) in wanted.items():
             batches = data if isinstance(data, tuple) else (data,)
-            key = (*made_of, tuple(own.digest for own in batches), repr(measurement), seed)
+            key = (*made_of, tuple(batch.digest for batch in batches), repr(measurement), seed)
             if key not in _KNOWN:
                 network = untrained(model.wrapped, seed) if network is None else network
                 with warnings.catch_warnings():
@@ -152,22 +153,22 @@ def untrained_results(
                     _KNOWN[key] = result
             else:
                 result = _KNOWN[key]
-            found[name].append(result)
+            results[name].append(result)
         if network is not None and info.d_model > SMALL:  # it refers to its adapter, and that to it
             network = None
             gc.collect()
-    return found
+    return results
 
 
 def _first(data: Prompts, most: int) -> Prompts:
     if isinstance(data, tuple):
-        true, false = (own[: min(most, len(own))] for own in data)
+        true, false = (side[: min(most, len(side))] for side in data)
         return true, false
     return data[: min(most, len(data))]
 
 
-def _same(own: Result, kept: Result) -> bool:
-    return not Identity.recorded(own.provenance).differences(Identity.recorded(kept.provenance))
+def _same(result: Result, kept: Result) -> bool:
+    return not Identity.recorded(result.provenance).differences(Identity.recorded(kept.provenance))
 
 
 # --- the grey band behind a figure ---

@@ -112,8 +112,8 @@ def _heads(bench: Bench, pair: Pair, heads_from: HeadsFrom, seed: int) -> None:
             )
         else:
             bench.measure(others, optional=[FalseInduction(HEADS, seed)])
-    found, leaving = bench.results.get("false_induction"), bench.results["early_exit"]
-    chosen = found.top if isinstance(found, FalseInductionResult) else ()
+    false_induction, leaving = bench.results.get("false_induction"), bench.results["early_exit"]
+    chosen = false_induction.top if isinstance(false_induction, FalseInductionResult) else ()
     if chosen:
         bench.measure(pair, Ablation(heads=chosen, seed=seed))
     if isinstance(leaving, EarlyExitResult):

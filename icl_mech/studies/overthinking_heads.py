@@ -42,10 +42,17 @@ def _tested(run: Run) -> Tested | None:
     result: FalseInductionResult = run[FalseInductionResult]
     if not result.top:
         return None
-    scores = next((own for own in run.results.values() if isinstance(own, HeadScoresResult)), None)
+    scores = next(
+        (
+            candidate
+            for candidate in run.results.values()
+            if isinstance(candidate, HeadScoresResult)
+        ),
+        None,
+    )
     if scores is not None and scores.promoting is not None and _other_task(scores, result.task):
         above = scores.matching - scores.shuffled_matching
-        above, promoting = (of_heads(own, result.top) for own in (above, scores.promoting))
+        above, promoting = (of_heads(tensor, result.top) for tensor in (above, scores.promoting))
         return Tested(result.top, above, promoting)
     half = result.second_half()
     if half is None:

@@ -20,9 +20,9 @@ class Parts:
             MissingResult: there is none.
         """
         if isinstance(key, str):
-            found = key_now(key, self.results)
-            if found in self.results:
-                return self.results[found]
+            name = key_now(key, self.results)
+            if name in self.results:
+                return self.results[name]
             raise self._missing(key)
         if not isinstance(key, type):
             raise self._missing(repr(key))
@@ -42,7 +42,7 @@ class Parts:
             raise AttributeError(name)
         name = key_now(name, self.results)
         result = self[name]
-        kinds = [own.gives[name] for own in known_studies().values() if name in own.gives]
+        kinds = [study.gives[name] for study in known_studies().values() if name in study.gives]
         if kinds and not isinstance(result, tuple(kinds)):
             raise ResultError(
                 f"{name!r} of this analysis is a {type(result).__name__}, not a "

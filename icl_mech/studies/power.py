@@ -75,23 +75,25 @@ class Power:
 
         None where the effect is larger than any that was measured, or n smaller.
         """
-        known = [own for own in self.prompts if own <= n]
+        known = [count for count in self.prompts if count <= n]
         if not known:
             return None
-        cells = sorted((o for o in self.cells if o.n == known[-1]), key=lambda own: own.effect)
+        cells = sorted(
+            (cell for cell in self.cells if cell.n == known[-1]), key=lambda cell: cell.effect
+        )
         if effect > cells[-1].effect:
             return None
-        return float(np.interp(effect, [own.effect for own in cells], fitted(cells)))
+        return float(np.interp(effect, [cell.effect for cell in cells], fitted(cells)))
 
     def needed(self, effect: float, power: float) -> int | None:
         """The smallest measured number of prompts with this power, as have those above it; None if none has it."""
-        found = None
+        fewest = None
         for n in reversed(self.prompts):
             rate = self.at(effect, n)
             if rate is not None and rate < power - 1e-9:
                 break
-            found = found if rate is None else n
-        return found
+            fewest = fewest if rate is None else n
+        return fewest
 
 
 def fitted(cells: Sequence[Cell]) -> list[float]:
@@ -103,7 +105,7 @@ def fitted(cells: Sequence[Cell]) -> list[float]:
 
     def rate(first: int, last: int) -> float:
         part = cells[first:last]
-        return sum(own.supported for own in part) / sum(own.of for own in part)
+        return sum(cell.supported for cell in part) / sum(cell.of for cell in part)
 
     places = range(len(cells))
     return [max(min(rate(a, b + 1) for b in places[i:]) for a in places[: i + 1]) for i in places]

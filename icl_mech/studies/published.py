@@ -263,9 +263,13 @@ def overthinking_numbers(results: Mapping[str, Result]) -> PublishedNumbers:
     if isinstance(heads, HeadScoresResult):
         best = max(PREFIX_MATCHING.values())
         layer, head = heads.top(1)[0]
-        own = heads.interval("prefix_matching", layer=layer, head=head)
+        matching = heads.interval("prefix_matching", layer=layer, head=head)
         rows.append(
-            ("highest prefix matching of any head", told(best), f"{said(own)} ({layer}.{head})")
+            (
+                "highest prefix matching of any head",
+                told(best),
+                f"{said(matching)} ({layer}.{head})",
+            )
         )
     return PublishedNumbers(
         rows=tuple(rows), source="Halawi et al. 2023: GPT-J, mean of 14 tasks, permuted labels"

@@ -123,11 +123,11 @@ class Study:
             raise RunError(
                 f"name={self.name!r} is a study of icl_mech; give your own another name."
             )
-        theirs = {own.name: own for name in _OWN for own in _KNOWN[name].effects}
-        for own in self.effects:
-            if theirs.get(own.name, own) != own:
+        theirs = {effect.name: effect for name in _OWN for effect in _KNOWN[name].effects}
+        for effect in self.effects:
+            if theirs.get(effect.name, effect) != effect:
                 raise RunError(
-                    f"{own.name!r} is an effect or quantity of icl_mech, which averages of sweeps would take; "
+                    f"{effect.name!r} is an effect or quantity of icl_mech, which averages of sweeps would take; "
                     "give your own another name."
                 )
         _KNOWN[self.name] = self
@@ -140,7 +140,7 @@ class Study:
     @property
     def effects(self) -> tuple[Effect, ...]:
         """Those of its claims, and the quantities it names besides."""
-        of_claims = (own for claim in self.claims for own in claim.effects)
+        of_claims = (effect for claim in self.claims for effect in claim.effects)
         return (*of_claims, *self.quantities)
 
     @property
@@ -148,13 +148,18 @@ class Study:
         """Options of its steps, by name."""
         if self.steps is None:
             return ()
-        found = inspect.signature(self.steps).parameters.values()
-        return tuple(own.name for own in found if own.kind is own.KEYWORD_ONLY)
+        parameters = inspect.signature(self.steps).parameters.values()
+        return tuple(
+            parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY
+        )
 
     @property
     def parts(self) -> tuple[str, ...]:
         """Names of the results it gives, as far as they are known before it runs."""
-        return (*self.gives, *(own.name for own in (*self.measurements, *self.optional)))
+        return (
+            *self.gives,
+            *(measurement.name for measurement in (*self.measurements, *self.optional)),
+        )
 
     def check(self, data: Prompts) -> None:
         """Refuse prompts of another kind.
@@ -169,7 +174,7 @@ class Study:
                 "build_prompt_pairs returns."
             )
         if pair and not self.pair:
-            paired = [repr(own.name) for own in known_studies().values() if own.pair]
+            paired = [repr(study.name) for study in known_studies().values() if study.pair]
             raise PromptError(
                 f"A pair of prompt sets is for study={' or '.join(paired)}; give one set here."
             )
@@ -197,14 +202,14 @@ class Study:
             raise RunError(
                 f"The {self.name} study measures nothing; give it measurements or steps."
             )
-        own = {name: options[name] for name in self.options if name in options}
+        step_options = {name: options[name] for name in self.options if name in options}
         if "besides" in self.options:  # they share its passes
-            own["besides"], besides = besides, ()
+            step_options["besides"], besides = besides, ()
         if self.measurements or self.optional:
             bench.measure(data, *self.measurements, *besides, optional=self.optional)
             besides = ()
         if self.steps is not None:
-            self.steps(bench, data, **own)
+            self.steps(bench, data, **step_options)
         if besides:
             bench.measure(data, *besides)
         bench.order(tuple(self.gives))
@@ -225,18 +230,25 @@ class Study:
         if not self.headline:
             return "", ""
         first = self.claims[0].text if self.claims else ""
-        found = next((own for own in verdicts if own.claim == first), None)
-        answer = "" if found is None else f"{OPENINGS[found.status]}: {found.finding}"
+        first_verdict = next((verdict for verdict in verdicts if verdict.claim == first), None)
+        answer = (
+            ""
+            if first_verdict is None
+            else f"{OPENINGS[first_verdict.status]}: {first_verdict.finding}"
+        )
         return self.headline.format(model=model, task=task), answer
 
     def variants(self) -> dict[str, Any]:
         """What is measured, as plain values, by which sweeps recognise studies of your own."""
         measured = (*self.measurements, *self.optional)
         known = {item.name for item in fields(Study)}
-        own = {item.name: shown(getattr(self, item.name)) for item in fields(self)}
+        values = {item.name: shown(getattr(self, item.name)) for item in fields(self)}
         return {
-            "measurements": [{"measurement": one.name, **one.variants()} for one in measured],
-            **{name: value for name, value in own.items() if name not in known},
+            "measurements": [
+                {"measurement": measurement.name, **measurement.variants()}
+                for measurement in measured
+            ],
+            **{name: value for name, value in values.items() if name not in known},
         }
 
 
@@ -249,23 +261,25 @@ _TRIED: set[type[Study]] = set()
 def settle(*studies: Study) -> None:
     """The studies of this package, in this order; no other one takes their names."""
     _KNOWN.clear()
-    _KNOWN.update({own.name: own for own in studies})
+    _KNOWN.update({study.name: study for study in studies})
     _OWN.update(_KNOWN)
 
 
 def known_studies() -> dict[str, Study]:
     """All studies by name: the package's own, and yours in the order they were made."""
-    for kind in _derived(Study):
-        if kind not in _TRIED and all(type(own) is not kind for own in _KNOWN.values()):
-            _TRIED.add(kind)
+    for study_class in _derived(Study):
+        if study_class not in _TRIED and all(
+            type(study) is not study_class for study in _KNOWN.values()
+        ):
+            _TRIED.add(study_class)
             with suppress(TypeError, IclMechError):  # of fields without defaults: not known by name
-                kind()  # type: ignore[call-arg]
+                study_class()  # type: ignore[call-arg]
     return dict(_KNOWN)
 
 
 def quantities() -> dict[str, Effect]:
     """What `Sweep.average` knows by name: effects of claims, and what studies name besides."""
-    return {own.name: own for study in known_studies().values() for own in study.effects}
+    return {effect.name: effect for study in known_studies().values() for effect in study.effects}
 
 
 def is_own(study: Study) -> bool:
@@ -273,8 +287,10 @@ def is_own(study: Study) -> bool:
     return study.name in _OWN
 
 
-def _derived(kind: type[Study]) -> list[type[Study]]:
-    return [own for one in kind.__subclasses__() for own in (one, *_derived(one))]
+def _derived(study_class: type[Study]) -> list[type[Study]]:
+    return [
+        derived for child in study_class.__subclasses__() for derived in (child, *_derived(child))
+    ]
 
 
 def study_named(
@@ -288,8 +304,8 @@ def study_named(
     if isinstance(given, Study):
         return given
     if isinstance(given, str) and is_address(given):
-        found: Study = at_address(given, Study, error)
-        return found
+        study: Study = at_address(given, Study, error)
+        return study
     if isinstance(given, type) and issubclass(given, Study):
         return given()  # type: ignore[call-arg]
     known = known_studies()

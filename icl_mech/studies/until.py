@@ -81,13 +81,19 @@ class Goal:
         """Half the width of each effect; None where it has no interval."""
         batches = prompts if isinstance(prompts, tuple) else (prompts,)
         run = Analysis(bench.results, "", prompts=batches)
-        found = {effect.name: effect.interval(run) for effect in self.halves}
-        known = {name: (own.high - own.low) / 2 for name, own in found.items() if own}
-        return {name: own if isfinite(own := known.get(name, inf)) else None for name in found}
+        intervals = {effect.name: effect.interval(run) for effect in self.halves}
+        known = {
+            name: (interval.high - interval.low) / 2
+            for name, interval in intervals.items()
+            if interval
+        }
+        return {
+            name: width if isfinite(width := known.get(name, inf)) else None for name in intervals
+        }
 
     def ratio(self, widths: Mapping[str, float | None]) -> float:
         """The largest half-width beside what was asked; 0 if no effect has one."""
-        return max((widths[own.name] or 0.0) / half for own, half in self.halves.items())
+        return max((widths[effect.name] or 0.0) / half for effect, half in self.halves.items())
 
 
 def goal_of(
@@ -106,8 +112,8 @@ def goal_of(
     if isinstance(until, Mapping) and until:
         halves = {_effect(name, study, besides): half for name, half in until.items()}
     else:
-        own = study.claims[0].effects if study.claims else study.quantities
-        halves = dict.fromkeys(own, until)
+        effects = study.claims[0].effects if study.claims else study.quantities
+        halves = dict.fromkeys(effects, until)
     if not halves:
         raise RunError(
             f"until={shown(until)}: the {study.name} study has no claim with an effect; name what is to be narrow, "
@@ -123,16 +129,16 @@ def goal_of(
 
 
 def _effect(name: object, study: Study, besides: Sequence[AnyMeasurement[Any, Any]]) -> Effect:
-    own = {effect.name: effect for effect in study.effects}
-    found = own.get(str(name)) or quantities().get(str(name)) or Effect(str(name), str(name))
-    parts = {*study.parts, *(one.name for one in besides)}
-    if isinstance(found.of, str):
-        part, _, quantity = found.of.partition(".")
+    effects = {effect.name: effect for effect in study.effects}
+    effect = effects.get(str(name)) or quantities().get(str(name)) or Effect(str(name), str(name))
+    parts = {*study.parts, *(measurement.name for measurement in besides)}
+    if isinstance(effect.of, str):
+        part, _, quantity = effect.of.partition(".")
         if part in parts and (part not in study.gives or _number(study.gives[part], quantity)):
-            return found
-    elif found.name in own:
-        return found
-    near = near_matches(name, [*own, *(f"{one}.…" for one in parts)])
+            return effect
+    elif effect.name in effects:
+        return effect
+    near = near_matches(name, [*effects, *(f"{part_name}.…" for part_name in parts)])
     raise RunError(f"until= names {shown(name)}, no effect of the {study.name} study. {near}")
 
 
@@ -142,7 +148,7 @@ def _number(kind: type, quantity: str) -> bool:
     if not callable(member):
         return isinstance(member, property | cached_property)
     needed = list(signature(member).parameters.values())[1:]
-    return all(own.default is not Parameter.empty for own in needed)
+    return all(parameter.default is not Parameter.empty for parameter in needed)
 
 
 def in_stages(
@@ -199,13 +205,15 @@ def in_stages(
 def _told(record: Mapping[str, Any], most: int) -> str:
     """What was asked and what was reached, in a note."""
 
-    def found(one: Mapping[str, Any]) -> str:
-        each = ("no interval" if w is None else f"{w:.3g}" for w in one["half_widths"].values())
-        return f"{listed(each)} with {one['n']} prompts"
+    def reached(step: Mapping[str, Any]) -> str:
+        each = ("no interval" if w is None else f"{w:.3g}" for w in step["half_widths"].values())
+        return f"{listed(each)} with {step['n']} prompts"
 
     asked = listed(f"{name} (at most {half:g})" for name, half in record["half_widths"].items())
     last = record["stages"][-1]["half_widths"]
-    text = f"until: half the 95 % interval of {asked} is {', '.join(map(found, record['stages']))}."
+    text = (
+        f"until: half the 95 % interval of {asked} is {', '.join(map(reached, record['stages']))}."
+    )
     if none := [name for name, width in last.items() if width is None]:
         text += f" Without an interval, so that this was not reached: {listed(none)}."
     if all((last[name] or 0.0) <= half for name, half in record["half_widths"].items()):

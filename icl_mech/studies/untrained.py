@@ -179,15 +179,15 @@ def beside_flow(
     check_nulls(len(found))
     if own.null is None:
         raise RunError("These prompts have no random tokens to put in the label words' place.")
-    above = [(_above(one, "wp", "first"), _above(one, "pq", "last")) for one in found]
+    above = [(_above(flow, "wp", "first"), _above(flow, "pq", "last")) for flow in found]
     return UntrainedFlow(
         early=torch.tensor([early for early, _ in above]),
         late=torch.tensor([late for _, late in above]),
-        early_share=torch.tensor([one.share("wp", "first").value for one in found]),
-        late_share=torch.tensor([one.share("pq", "last").value for one in found]),
+        early_share=torch.tensor([flow.share("wp", "first").value for flow in found]),
+        late_share=torch.tensor([flow.share("pq", "last").value for flow in found]),
         effects=torch.tensor([_interval(own, "wp", "first"), _interval(own, "pq", "last")]),
         own=_curves(own).float(),
-        curves=torch.stack([_curves(one)[:, 0] for one in found]).float(),
+        curves=torch.stack([_curves(flow)[:, 0] for flow in found]).float(),
         networks=tuple(networks),
         count=count,
         prompts=len(own.per_prompt),
@@ -200,9 +200,9 @@ def _above(scores: FlowScores, score: str, third: str) -> float:
 
 
 def _interval(scores: FlowScores, score: str, third: str) -> Interval:
-    found = scores.above_null(score, third)
-    assert found is not None
-    return found[1]
+    above = scores.above_null(score, third)
+    assert above is not None
+    return above[1]
 
 
 def _curves(scores: FlowScores) -> Float[torch.Tensor, "curve end layer"]:
