@@ -143,24 +143,26 @@ def analyze(
     chosen.check(check_data(prompts))
     check_values(measurements)
     options = Options(interventions, batch_size, memory, path, progress)
-    given = {name: called[name] for name in OPTIONS}
+    chosen_options = {name: called[name] for name in OPTIONS}
     if heads_from is not None and "heads_from" not in chosen.options:
         raise RunError(
             "heads_from= says on what the overthinking study chooses heads; leave it out."
         )
     if heads_from is not None and not isinstance(heads_from, PromptBatch):
-        given["heads_from"] = as_task(heads_from)
+        chosen_options["heads_from"] = as_task(heads_from)
     hints = get_type_hints(analyze, include_extras=True)
-    given = {name: conformed(name, value, hints[name]) for name, value in given.items()}
-    check_nulls(given["nulls"])
+    chosen_options = {
+        name: conformed(name, value, hints[name]) for name, value in chosen_options.items()
+    }
+    check_nulls(chosen_options["nulls"])
     adapted = adapt(model)
-    goal = goal_of(chosen, measurements, given["until"], given["most"])
+    goal = goal_of(chosen, measurements, chosen_options["until"], chosen_options["most"])
 
     def run(data: Prompts, folder: str | FilePath | None) -> Bench:
         bench = Bench(adapted, options, prepared_folder(folder))
         for measurement in measurements:
             Item.checked(measurement, adapted, data, options)
-        chosen.run(bench, data, measurements, **given)
+        chosen.run(bench, data, measurements, **chosen_options)
         return bench
 
     about: dict[str, Any] = {"study": chosen.name}

@@ -378,9 +378,11 @@ PRIOR = Claim(
 
 def _answers(results: Mapping[str, Result], verdicts: Sequence[Verdict]) -> Facts:
     """Sets of heads that can be judged, and those that do what is claimed."""
-    result = next(each for each in results.values() if isinstance(each, CompareHeadsResult))
+    result = next(result for result in results.values() if isinstance(result, CompareHeadsResult))
     names = {expected.claim: expected.name for expected in _known(result)}
-    judged = {names[each.claim]: each.status for each in verdicts if each.claim in names}
+    judged = {
+        names[verdict.claim]: verdict.status for verdict in verdicts if verdict.claim in names
+    }
     known = [name for name, status in judged.items() if status != "cannot be judged"]
     acting = [name for name, status in judged.items() if status == "supported"]
     return {"pairs": len(result.plain), "known": known, "acting": acting}

@@ -43,13 +43,13 @@ def _effects(name: str, edges: str, window: str, before: str | None = None) -> l
     None where these edges were not cut in these windows.
     """
 
-    def effect(more: str, lost: Callable[[EdgeCutsResult], Interval | None]) -> Effect:
+    def effect(suffix: str, lost: Callable[[EdgeCutsResult], Interval | None]) -> Effect:
         def read(run: Run) -> Interval | None:
             cuts: EdgeCutsResult = run[EdgeCutsResult]
             known = edges in cuts.edges and {window, before or window} <= {*cuts.windows}
             return lost(cuts) if known else None
 
-        return Effect(f"{name}{more}", read, rising=False)
+        return Effect(f"{name}{suffix}", read, rising=False)
 
     def logit(cuts: EdgeCutsResult) -> Interval | None:
         if before is None:

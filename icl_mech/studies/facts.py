@@ -26,8 +26,8 @@ def origin_of(results: Mapping[str, Result]) -> Mapping[str, Any]:
     origins = [result.provenance for result in results.values() if "model" in result.provenance]
     names = [origin for origin in origins if "prompts" in origin]
     first, *_ = names or origins or [{}]
-    alike = [origin for origin in names if task_name(origin) == task_name(first)]
-    return max(alike or [first], key=_count)
+    same_task = [origin for origin in names if task_name(origin) == task_name(first)]
+    return max(same_task or [first], key=_count)
 
 
 def _count(origin: Mapping[str, Any]) -> int:
@@ -57,7 +57,7 @@ def facts(
 ) -> tuple[Fact, ...]:
     """What is known of the run; entries that nothing is known of are left out."""
     origin = origin_of(results)
-    given = (
+    entries = (
         _model(origin),
         _task(origin.get("prompts", {}), prompts),
         _prompts(origin, results, prompts),
@@ -66,7 +66,7 @@ def facts(
         _made(origin, made),
         _versions(origin.get("versions", {})),
     )
-    return tuple(fact for fact in given if fact.value)
+    return tuple(fact for fact in entries if fact.value)
 
 
 def _model(origin: Mapping[str, Any]) -> Fact:

@@ -172,16 +172,14 @@ def forecast(function: Callable[P, Any], *args: P.args, **kwargs: P.kwargs) -> F
         needed = max(needed, _most(ledger, costs))
         free = free_memory(device) + max(0, in_use(device) - ledger.before)
         memory[str(device)] = max(ledger.before + needed, high * (device.type == "cpu"))
-        for other_device in {parameter.device for parameter in ledger.model.module.parameters()} - {
-            device
-        }:
-            memory[str(other_device)] = in_use(other_device) + needed  # as if all were there
-            free = min(free, free_memory(other_device))
+        for extra in {weight.device for weight in ledger.model.module.parameters()} - {device}:
+            memory[str(extra)] = in_use(extra) + needed  # as if all were there
+            free = min(free, free_memory(extra))
         options += _fitting(ledger, costs, free) if needed > free else []
     analysis = result if isinstance(result, Analysis) else Analysis({}, function.__name__)
     lengths = [len(prompt) for batch in analysis.prompts for prompt in batch] or [0]
     kinds = ("forward", "backward", "unembed")
-    rows = {kind: sum(each.rows(kind) for each in ledgers) for kind in kinds}
+    rows = {kind: sum(ledger.rows(kind) for ledger in ledgers) for kind in kinds}
     about = (analysis.title, 1, len(lengths), sum(lengths) / len(lengths), max(lengths), rows)
     rest = (_disk(analysis), tuple(options), tuple(notes))
     return Forecast((ItemForecast(*about, cpu, clock, memory, needed, free, *rest),))

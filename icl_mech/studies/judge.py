@@ -277,19 +277,19 @@ def _demoted(judged: Verdict, count: int) -> Verdict:
 
 def of_run(claims: Sequence[Claim], run: Run) -> tuple[Verdict, ...]:
     """The verdicts of one page: those of a run on the claims it bears on, which stand together."""
-    each = [judged for claim in claims if (judged := verdict(claim, run)) is not None]
+    verdicts = [judged for claim in claims if (judged := verdict(claim, run)) is not None]
     return tuple(
         replace(judged, more=_more(judged, run))
         if judged.status in ("not shown", "cannot be judged")
         else judged
-        for judged in among_all(each)
+        for judged in among_all(verdicts)
     )
 
 
 def _more(judged: Verdict, run: Run) -> str:
     """How many prompts would do; of one set of demonstrations that it holds given these."""
-    more = "" if judged.lacking else would_do(judged.measures)
+    advice = "" if judged.lacking else would_do(judged.measures)
     result = run.results.get(key_now(judged.result, run.results))
-    if more and result is not None and result.provenance.get("conditional_on_demonstrations"):
-        more += " That holds given these demonstrations: for others it takes more seeds."
-    return more
+    if advice and result is not None and result.provenance.get("conditional_on_demonstrations"):
+        advice += " That holds given these demonstrations: for others it takes more seeds."
+    return advice

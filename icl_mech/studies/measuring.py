@@ -94,11 +94,11 @@ def check_values(measurements: Sequence[AnyMeasurement[Any, Any]]) -> None:
         raise RunError(
             f"measurements={shown(measurements)}; give a list of them, for one [Flow()]."
         )
-    for given in measurements:
-        if not isinstance(given, AnyMeasurement):
-            name = f"{given.__name__}()" if isinstance(given, type) else "Flow()"
+    for measurement in measurements:
+        if not isinstance(measurement, AnyMeasurement):
+            name = f"{measurement.__name__}()" if isinstance(measurement, type) else "Flow()"
             raise RunError(
-                f"{shown(given)} is not a measurement; give values such as {name}, not classes or "
+                f"{shown(measurement)} is not a measurement; give values such as {name}, not classes or "
                 "names."
             )
 

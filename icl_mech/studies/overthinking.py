@@ -98,10 +98,10 @@ def _heads(bench: Bench, pair: Pair, heads_from: HeadsFrom, seed: int) -> None:
     if isinstance(scores, HeadScoresResult):
         bench.measure(pair, HeadAttention(scores.top(HEADS), first=1))
     studied = pair[0].source.get("task", {}).get("name")
-    given = heads_from or next(name for name in CHOSEN_ON if name != studied)
+    source = heads_from or next(name for name in CHOSEN_ON if name != studied)
     by_number = [edit for edit in bench.options.interventions if edit.by_number]
     try:
-        others = false_prompts(bench.model, given, n=len(pair[0]), seed=seed)
+        others = false_prompts(bench.model, source, n=len(pair[0]), seed=seed)
     except IclMechError as error:
         bench.notes.append(f"No heads were chosen or ablated: {error}")
     else:

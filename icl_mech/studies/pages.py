@@ -68,8 +68,8 @@ def page_of(run: Shown) -> Page:
     verdicts: Sequence[Verdict] = () if study is None else study.verdicts(run)
     heading, lead = _heading(study, run, verdicts)
     notes = [*run.notes, *unknown(made)]
-    known, asked = facts(results, run.prompts, made), [competence(run), helped(run)]
-    able = asked[0]
+    known, questions = facts(results, run.prompts, made), [competence(run), helped(run)]
+    able = questions[0]
     findings = [
         Finding(
             verdict.claim,
@@ -88,7 +88,7 @@ def page_of(run: Shown) -> Page:
             verdict.result,
             word=OPENINGS[verdict.status].lower(),
         )
-        for verdict in asked
+        for verdict in questions
         if verdict is not None
     ]
     origin = Origin(
@@ -123,10 +123,10 @@ def study_of(results: Mapping[str, Result], made: Mapping[str, Any]) -> Study | 
     # With more measured besides, the default study may hold all of another one.
     if name != DEFAULT:
         return known.get(name)
-    alike = (
+    matching = (
         study for study in known.values() if study.known_by is not None and study.known_by(kinds)
     )
-    return next(alike, None)
+    return next(matching, None)
 
 
 def unknown(made: Mapping[str, Any]) -> list[str]:
@@ -172,16 +172,18 @@ def _command(made: Mapping[str, Any], origin: Mapping[str, Any]) -> str:
 
 
 def _limits(results: Mapping[str, Result], notes: Sequence[str]) -> list[str]:
-    held = "Square brackets hold 95 % intervals over prompts."
+    intervals = "Square brackets hold 95 % intervals over prompts."
     given = [note for note in notes if note.strip()]
     shared = any(
         result.provenance.get("conditional_on_demonstrations") for result in results.values()
     )
     if shared and not any("share" in note for note in given):
-        held = held[:-1] + "; all prompts share one set of demonstrations, so they hold given it."
+        intervals = (
+            intervals[:-1] + "; all prompts share one set of demonstrations, so they hold given it."
+        )
     ends = kinds_of_ends(results)
     halves = half_precision(result.provenance for result in results.values())
-    return [held, *([ends] if ends else []), *halves, *doubtful(results), *given]
+    return [intervals, *([ends] if ends else []), *halves, *doubtful(results), *given]
 
 
 def sections_of(run: Shown) -> list[Section]:
@@ -206,16 +208,16 @@ def sections_of(run: Shown) -> list[Section]:
             for figure in figures
         ]
     first = {section.short: section.key for section in reversed(sections)}
-    alike = [
+    repeated = [
         first[section.short] != section.key for section in sections
     ]  # another part goes by this short name
-    more = [
-        f": {section.key.replace('_', ' ')}" * suffix
-        for section, suffix in zip(sections, alike, strict=True)
+    suffixes = [
+        f": {section.key.replace('_', ' ')}" * is_repeated
+        for section, is_repeated in zip(sections, repeated, strict=True)
     ]
     return [
         replace(section, short=section.short + suffix)
-        for section, suffix in zip(sections, more, strict=True)
+        for section, suffix in zip(sections, suffixes, strict=True)
     ]
 
 
@@ -277,9 +279,9 @@ def _caption(figure: Figure, drawing: object) -> str:
         return getattr(drawing, "note", "")
     note = getattr(drawing, "note", "")
     grey = note.rpartition("; ")[2] if getattr(drawing, "behind", ()) else ""
-    more = f" {grey[:1].upper()}{grey[1:]}." * bool(grey)
+    grey_note = f" {grey[:1].upper()}{grey[1:]}." * bool(grey)
     caption = f"{_PROMISED.sub('', figure.caption)} {NOT_DRAWN}" if FEW in note else figure.caption
-    return caption + more
+    return caption + grey_note
 
 
 def _remarks(result: Result) -> dict[str, Any]:

@@ -70,13 +70,13 @@ def lost(name: str, edges: str, window: str) -> tuple[Effect, ...]:
     None where these edges were not cut in this window.
     """
 
-    def effect(more: str, of: Callable[[EdgeCutsResult], Interval | None]) -> Effect:
+    def effect(suffix: str, estimate: Callable[[EdgeCutsResult], Interval | None]) -> Effect:
         def read(run: Run) -> Interval | None:
             cuts: EdgeCutsResult = run[EdgeCutsResult]
             known = edges in cuts.edges and window in cuts.windows and cuts.log_prob is not None
-            return of(cuts) if known else None
+            return estimate(cuts) if known else None
 
-        return Effect(f"{name}{more}, nats", read, measure=LOSS)
+        return Effect(f"{name}{suffix}, nats", read, measure=LOSS)
 
     return (
         effect("", lambda cuts: cuts.lost(edges, window)),

@@ -123,9 +123,9 @@ class Study:
             raise RunError(
                 f"name={self.name!r} is a study of icl_mech; give your own another name."
             )
-        theirs = {effect.name: effect for name in _OWN for effect in _KNOWN[name].effects}
+        known = {effect.name: effect for name in _OWN for effect in _KNOWN[name].effects}
         for effect in self.effects:
-            if theirs.get(effect.name, effect) != effect:
+            if known.get(effect.name, effect) != effect:
                 raise RunError(
                     f"{effect.name!r} is an effect or quantity of icl_mech, which averages of sweeps would take; "
                     "give your own another name."

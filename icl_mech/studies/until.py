@@ -206,8 +206,8 @@ def _told(record: Mapping[str, Any], most: int) -> str:
     """What was asked and what was reached, in a note."""
 
     def reached(step: Mapping[str, Any]) -> str:
-        each = ("no interval" if w is None else f"{w:.3g}" for w in step["half_widths"].values())
-        return f"{listed(each)} with {step['n']} prompts"
+        halves = ("no interval" if w is None else f"{w:.3g}" for w in step["half_widths"].values())
+        return f"{listed(halves)} with {step['n']} prompts"
 
     asked = listed(f"{name} (at most {half:g})" for name, half in record["half_widths"].items())
     last = record["stages"][-1]["half_widths"]

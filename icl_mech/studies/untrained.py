@@ -211,9 +211,9 @@ def _curves(scores: FlowScores) -> Float[torch.Tensor, "curve end layer"]:
     share, null = kinds["share"], kinds["null_share"]
     low, high = share.ends()
     value = share.value()
-    more, more_low, more_high = share.minus(null)
+    excess, excess_low, excess_high = share.minus(null)
     rows = [torch.stack([value[1], low[1], high[1]])]
-    rows += [torch.stack([more[i], more_low[i], more_high[i]]) for i in (0, 1)]
+    rows += [torch.stack([excess[i], excess_low[i], excess_high[i]]) for i in (0, 1)]
     return torch.stack(rows)
 
 
