@@ -1,4 +1,4 @@
-"""The page of an analysis: its results as sections, what it found of a paper's claims, its origin."""
+"""The page of an analysis: its results as sections, its findings on a paper's claims, its origin."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class Shown(Run, Protocol):
-    """What is shown: an `Analysis`."""
+    """A run that can be shown: an `Analysis`."""
 
     @property
     def title(self) -> str:
-        """Model, task and number of prompts; the heading where there is no better one."""
+        """Model, task and number of prompts; the heading if there is no better one."""
 
     @property
     def notes(self) -> Sequence[str]:
@@ -47,22 +47,22 @@ class Shown(Run, Protocol):
 
     @property
     def made(self) -> Mapping[str, Any]:
-        """Date, call, command and study, as far as they are known."""
+        """Date, call, command and study, where known."""
 
 
 ABOUT = {"Model": "{}", "Task": "{}", "Prompts": "{}", "Demonstrations": "demonstrations: {}"}
-"""Facts that stand below the heading, in one line."""
+"""Facts in the line below the heading."""
 
 MOST_FIRST = 2
-"""Figures on the first level."""
+"""Maximum number of figures on the first level."""
 
 _MODEL = '# Your model of another source than load_model: put how you load it here.\nmodel = load_model("{}")'
 _PROMPTS = '# Prompts of your own: "run" is the folder of report.save("run").\nprompts = load("run").prompts'
-"""Lines that make what a run does not say how to make."""
+"""Lines that stand in for a model or prompts that the run does not say how to make."""
 
 
 def page_of(run: Shown) -> Page:
-    """Everything that is shown of a run."""
+    """The page of a run."""
     results, made = run.results, run.made
     study = study_of(results, made)
     verdicts: Sequence[Verdict] = () if study is None else study.verdicts(run)
@@ -114,13 +114,13 @@ def page_of(run: Shown) -> Page:
 
 
 def study_of(results: Mapping[str, Result], made: Mapping[str, Any]) -> Study | None:
-    """The study a run is of: as it says, or else the first whose results it holds.
+    """The study of a run: the one it names, or else the first whose results it holds.
 
-    None if they were chosen one by one, or the study is not known here.
+    None if measurements were chosen one by one, or the study is not known here.
     """
     known, kinds = known_studies(), {type(result) for result in results.values()}
     name = made.get("study", DEFAULT)
-    # With more measured besides, the default study may hold all of another one.
+    # With further measurements, the default study may hold all results of another one.
     if name != DEFAULT:
         return known.get(name)
     matching = (
@@ -130,7 +130,7 @@ def study_of(results: Mapping[str, Result], made: Mapping[str, Any]) -> Study | 
 
 
 def unknown(made: Mapping[str, Any]) -> list[str]:
-    """What a run says whose study is not known here."""
+    """A note on a run whose study is not known here; empty if it is known."""
     name = made.get("study", DEFAULT)
     if name in known_studies():
         return []
@@ -142,7 +142,7 @@ def unknown(made: Mapping[str, Any]) -> list[str]:
 
 
 def _heading(study: Study | None, run: Shown, verdicts: Sequence[Verdict]) -> tuple[str, str]:
-    """The question of the page, and the answer to it; a title where nothing is asked."""
+    """The question of the page and its answer; a title if there is no question."""
     origin = origin_of(run.results)
     heading = ("", "")
     if study is not None:
@@ -152,7 +152,7 @@ def _heading(study: Study | None, run: Shown, verdicts: Sequence[Verdict]) -> tu
 
 
 def _command(made: Mapping[str, Any], origin: Mapping[str, Any]) -> str:
-    """The command line, or a script that can be run; what it cannot know is a comment that says so."""
+    """The command line, or a runnable script with comments for what it cannot know."""
     if made.get("command") or not made.get("call"):
         return str(made.get("command", ""))
     setup, call = list(map(str, made.get("setup", ()))), str(made["call"])
@@ -187,7 +187,7 @@ def _limits(results: Mapping[str, Result], notes: Sequence[str]) -> list[str]:
 
 
 def sections_of(run: Shown) -> list[Section]:
-    """Figures with what each one shows, for a page."""
+    """The sections of a page: figures with what each one shows."""
     results, prompts, sections = run.results, run.prompts, []
     study = study_of(results, run.made)
     chosen = study.sections if study is not None and study.sections else tuple(results)
@@ -210,7 +210,7 @@ def sections_of(run: Shown) -> list[Section]:
     first = {section.short: section.key for section in reversed(sections)}
     repeated = [
         first[section.short] != section.key for section in sections
-    ]  # another part goes by this short name
+    ]  # another section has this short name
     suffixes = [
         f": {section.key.replace('_', ' ')}" * is_repeated
         for section, is_repeated in zip(sections, repeated, strict=True)
@@ -224,7 +224,7 @@ def sections_of(run: Shown) -> list[Section]:
 def levels(
     sections: Sequence[Section], named: Sequence[str], last: Sequence[str] = ()
 ) -> list[Section]:
-    """The same, two figures first: of the results named, else the first there are; `last` are told above."""
+    """The sections with two figures first: those of the named results, else the first available; `last` comes last."""
     drawn = [i for i, section in enumerate(sections) if section.figure is not None]
     drawn.sort(key=lambda i: sections[i].key in last)
     of_named = [i for name in named for i in [i for i in drawn if sections[i].key == name][:1]]
@@ -270,11 +270,11 @@ def _section(
 
 NOT_DRAWN = f"No intervals are drawn: there are fewer than {FEWEST_PROMPTS} prompts or texts."
 _PROMISED = re.compile(r"[;,] (?:band|bar)s?: 95 % [^.;]*(?=[.;])| Bands: 95 % [^.;]*\.")
-"""What captions say of intervals."""
+"""Phrases in captions that describe intervals."""
 
 
 def _caption(figure: Figure, drawing: object) -> str:
-    """What is drawn, with the grey areas of untrained networks where there are some."""
+    """The caption, with the grey areas of untrained networks if there are any."""
     if not figure.caption:
         return getattr(drawing, "note", "")
     note = getattr(drawing, "note", "")
@@ -285,13 +285,13 @@ def _caption(figure: Figure, drawing: object) -> str:
 
 
 def _remarks(result: Result) -> dict[str, Any]:
-    """How numbers came about, for the origin."""
+    """Notes on how the numbers were computed, for the origin."""
     notes = getattr(result, "notes", ()) if isinstance(result, ExtractionResult) else ()
     return {"notes": list(notes)} if notes else {}
 
 
 def _drawing(result: Result, show: str) -> Any:
-    """The shape; None for results that have none."""
+    """The drawing; None for results that have none."""
     try:
         if not show:
             return result.drawn()
@@ -303,7 +303,7 @@ def _drawing(result: Result, show: str) -> Any:
 
 def _numbers(result: Result) -> "pd.DataFrame | None":
     try:
-        # Answers are told prompt by prompt.
+        # Answers are shown prompt by prompt.
         return result.by_prompt() if isinstance(result, Predictions) else result.to_pandas()
     except ResultError:
         return None
@@ -315,7 +315,7 @@ def _numbers(result: Result) -> "pd.DataFrame | None":
 def prompt_of(
     results: Mapping[str, Result], prompts: Sequence[PromptBatch] = ()
 ) -> PromptText | None:
-    """The prompt of which the run knows most; None if it knows none."""
+    """The prompt that the run knows most about; None if it knows none."""
     attention = next(
         (result for result in results.values() if isinstance(result, HeadAttentionResult)), None
     )
@@ -339,7 +339,7 @@ def prompt_of(
 def _attention(
     result: HeadAttentionResult, prompts: Sequence[PromptBatch], *, marked: bool = True
 ) -> PromptText:
-    """The first prompt with the attention of heads from its target."""
+    """The first prompt, with the attention of heads from its target."""
     prompt_text, match = strips_text(strips(result)), _matching(result.tokens[0], prompts)
     lead = (
         _which(match, prompts, len(result.tokens))
@@ -360,7 +360,7 @@ def _attention(
 
 
 def _matching(tokens: tuple[str, ...], prompts: Sequence[PromptBatch]) -> tuple[Prompt, int] | None:
-    """The first prompt of a batch that begins with these tokens, and which batch it is of."""
+    """The first prompt of a batch that begins with these tokens, and the index of the batch."""
     for number, batch in enumerate(prompts):
         first = batch[0]
         pieces = first.pieces or tuple(map(str, first.tokens))

@@ -1,4 +1,4 @@
-"""Results of an analysis as attributes; `parts.pyi`, made by `python -m tests.stub`, tells their kinds."""
+"""Results of an analysis as attributes; `parts.pyi`, made by `python -m tests.stub`, declares their types."""
 
 from typing import Any
 
@@ -9,12 +9,12 @@ from icl_mech.studies.study import known_studies
 
 
 class Parts:
-    """Results by name or kind: `analysis.flow`, `analysis["flow"]`, `analysis[FlowScores]`."""
+    """Results by name or type: `analysis.flow`, `analysis["flow"]`, `analysis[FlowScores]`."""
 
     results: dict[str, Result]
 
     def __getitem__(self, key: object) -> Any:
-        """A result by its name, or the first of a kind: `analysis[FlowScores]`.
+        """A result by its name, or the first of a type: `analysis[FlowScores]`.
 
         Raises:
             MissingResult: there is none.
@@ -32,11 +32,11 @@ class Parts:
         raise self._missing(key.__name__)
 
     def __getattr__(self, name: str) -> Any:
-        """A result by its name; those of your own measurements too.
+        """A result by its name, including results of custom measurements.
 
         Raises:
             MissingResult: there is none of that name.
-            ResultError: it is of another kind than the studies give under this name.
+            ResultError: its type is not the one that studies give under this name.
         """
         if name.startswith("__") or "results" not in vars(self):
             raise AttributeError(name)
