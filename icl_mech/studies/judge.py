@@ -1,13 +1,13 @@
-"""The one judge: from the evidence on a claim's effects to its status and p-value, wherever it is shown.
+"""The only judge: it turns the evidence on a claim's effects into its status and p-value, wherever it is shown.
 
-A page reads the evidence from one run, the page of a sweep from means over tasks and seeds; a sweep of one item reads
-the run. What each piece of evidence may lack has one meaning:
+A page takes the evidence from one run, the page of a sweep from means over tasks and seeds; a sweep of a single run
+uses the run. Missing evidence has one meaning everywhere:
 
 * an effect that a run does not hold, or whose interval is not finite: it cannot be judged;
-* an interval of no width: as many equal values as there are prompts, whose p-value is that of so many signs;
-* fewer than two control networks or draws, or one without a number: the effect beside them cannot be judged;
+* an interval of zero width: all prompts have the same value, and the p-value is that of a sign test;
+* fewer than two control networks or draws, or one without a value: the effect compared with them cannot be judged;
 * fewer than `FEWEST_PROMPTS` prompts: nothing can be judged;
-* something that the claim needs and that is not clearly above its null, or was not measured: it cannot be judged.
+* an effect that the claim needs and that is not clearly above its null, or was not measured: it cannot be judged.
 
 A claim whose effects are clear is *supported* if the share of the answer that depends on it is clearly above the
 claim's least share, *present, not used* if it is clearly below, and *not shown* in between.
@@ -33,7 +33,7 @@ from icl_mech.results.wording import counted, said
 from icl_mech.studies.claim import Claim, Effect, Evidence, Run, Words, prompts_of
 
 STATEMENTS: tuple[Status, ...] = ("supported", "opposite", "present, not used")
-"""What Holm's procedure holds against the other claims."""
+"""Statuses that Holm's procedure corrects for the other claims."""
 
 NOTHING = (None,)
 """Evidence on an effect that is not known."""
@@ -43,22 +43,22 @@ UNMEASURED = "How much of the answer depends on it was not measured."
 
 @dataclass(frozen=True)
 class Verdict:
-    """One claim beside what was measured.
+    """The verdict on one claim.
 
     Attributes:
-        claim: In words.
-        status: Of the claim among all claims that stand beside it (Holm).
+        claim: The claim, in words.
+        status: Status of the claim, corrected for all claims tested with it (Holm).
         finding: Effect, interval, comparison and number of prompts, in one or two sentences.
         result: Name of the result it rests on, which is a section of the page.
-        measures: Those it requires.
+        measures: The measures it requires.
         alone: Its status if it were the only claim.
-        p: One-sided p-value, the largest of the measures it requires. None where it cannot be judged; 1 where they
+        p: One-sided p-value, the largest of the measures it requires. None if it cannot be judged; 1 if they
             disagree.
         brief: Effect with interval and number of prompts in one line; empty: the first sentence of the finding.
-        more: How many prompts would do, where it is not shown or cannot be judged for lack of prompts.
-        effects: Those that are known, by name.
-        lacking: Why it cannot be judged, where something it needs is not clear.
-        remark: What disagrees, in a few words.
+        more: How many prompts would be enough, if it is not shown or cannot be judged for lack of prompts.
+        effects: The known effects, by name.
+        lacking: Why it cannot be judged, if an effect it needs is not clear.
+        remark: Which measures disagree, in a few words.
     """
 
     claim: str
@@ -76,21 +76,21 @@ class Verdict:
 
     @property
     def line(self) -> str:
-        """What was measured, in one line."""
+        """The finding in one line."""
         return self.brief or self.finding.partition(". ")[0].rstrip(".") + "."
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """What the evidence says of a claim, before any sentence.
+    """The judgement of a claim by its evidence, before it is put in sentences.
 
     Attributes:
         claim: The claim.
-        status: Taken alone.
-        p: One-sided p-value; None where it cannot be judged.
-        measures: Those it requires.
-        effects: Those that are known, by name.
-        lacking: Why it cannot be judged, where something it needs is not clear.
+        status: Its status, taken alone.
+        p: One-sided p-value; None if it cannot be judged.
+        measures: The measures it requires.
+        effects: The known effects, by name.
+        lacking: Why it cannot be judged, if an effect it needs is not clear.
     """
 
     claim: Claim
@@ -102,11 +102,11 @@ class Judgement:
 
     @property
     def remark(self) -> str:
-        """What the status cannot say, in a few words; empty if there is nothing."""
+        """What the status leaves out, in a few words; may be empty."""
         if self.lacking:
             return self.lacking.rstrip(".")
         share = "" if self.claim.share is None else self.claim.share.name
-        # The share is asked for only where the effects are clear.
+        # The share only matters if the effects are clear.
         effects = [measure for measure in self.measures if measure.name != share]
         asked = together(*(measure.status for measure in effects)) == "supported"
         measures = [measure for measure in self.measures if measure.name != share or asked]
@@ -116,7 +116,7 @@ class Judgement:
 
     @property
     def share(self) -> str:
-        """How much of the answer depends on what is claimed, in a sentence."""
+        """How much of the answer depends on the claimed mechanism, in a sentence."""
         share = self.claim.share
         if share is None or self.lacking:
             return ""
@@ -130,7 +130,7 @@ Read = Callable[[Effect], Evidence | None]
 
 
 def judge(claim: Claim, read: Read) -> Judgement:
-    """The status and p-value of a claim from the evidence on its effects; the only place that makes them."""
+    """The status and p-value of a claim from the evidence on its effects; computed only here."""
     known = {effect: read(effect) for effect in claim.required_effects}
     share = "" if claim.share is None else claim.share.name
     measures = claim.measures(
@@ -143,7 +143,7 @@ def judge(claim: Claim, read: Read) -> Judgement:
     if claim.unless is not None and status == "supported":
         beside = claim.unless.required(*(known[claim.unless] or NOTHING)).status
         status = {"supported": "mixed", "cannot be judged": beside}.get(beside, status)
-    # A share that is not known says nothing of effects that are not clear.
+    # An unknown share does not matter if the effects are not clear.
     known_p = [measure.p for measure in measures if measure.p is not None or measure.name != share]
     p = of_statement(status, known_p)
     effects = {
@@ -156,7 +156,7 @@ def judge(claim: Claim, read: Read) -> Judgement:
 
 
 def _used(status: Status, part: Required) -> Status:
-    """Of a claim whose effects are clear, by the share of the answer that depends on it."""
+    """Status of a claim, given the share of the answer that depends on it; unchanged unless its effects are clear."""
     if status != "supported":
         return status
     if part.status == "opposite":
@@ -165,7 +165,7 @@ def _used(status: Status, part: Required) -> Status:
 
 
 def _lacking(claim: Claim, read: Read) -> str:
-    """The first thing a claim needs that is not clearly above its null, in a sentence; empty if there is none."""
+    """A sentence on the first effect that a claim needs and that is not clearly above its null; empty if there is none."""
     for need in claim.needed:
         if _is_clear(need, read) or (need.instead is not None and _is_clear(need.instead, read)):
             continue
@@ -188,7 +188,7 @@ def _is_clear(effect: Effect, read: Read) -> bool:
 
 
 def verdict(claim: Claim, run: Run) -> Verdict | None:
-    """What one run says of a claim; None if none of its results bears on it."""
+    """The verdict of one run on a claim; None if none of its results bears on it."""
     words = _words(claim, run)
     if words is None:
         return None
@@ -199,12 +199,12 @@ def verdict(claim: Claim, run: Run) -> Verdict | None:
 
 
 def bears(claim: Claim, run: Run) -> bool:
-    """True if a run holds what the claim rests on."""
+    """True if a run holds evidence on the claim."""
     return _words(claim, run) is not None
 
 
 def _words(claim: Claim, run: Run) -> Words | None:
-    """What the claim says of a run itself, nothing if its effects say it; None if no result bears on it."""
+    """The sentences of the claim about a run, empty if its effects are enough; None if no result bears on it."""
     if claim.words is None:
         known = any(effect.interval(run) is not None for effect in claim.effects)
         return Words("") if known else None
@@ -215,7 +215,7 @@ def _words(claim: Claim, run: Run) -> Words | None:
 
 
 def of_words(judgement: Judgement, words: Words) -> Verdict:
-    """A judgement in sentences: what is lacking or disagrees comes first, the share of the answer last."""
+    """A judgement in sentences: missing or disagreeing evidence first, the share of the answer last."""
     claim, finding, brief = judgement.claim, words.finding, words.brief
     why = judgement.lacking or judgement.remark
     if why:
@@ -248,13 +248,13 @@ def _effects(claim: Claim, judgement: Judgement, prompts: int | None) -> str:
     return f"{words[:1].upper()}{words[1:]}{over}." if words else ""
 
 
-# --- the claims that stand together ---
+# --- claims that are tested together ---
 
 
 def among_all(verdicts: Sequence[Verdict]) -> tuple[Verdict, ...]:
-    """The same; a claim stands if it stands among all that can be judged (Holm).
+    """The verdicts after Holm's correction over all claims that can be judged.
 
-    Of networks in which there is nothing, one family in forty then shows anything, as with one claim alone.
+    If there is no effect at all, one family of claims in forty then shows something, as with a single claim.
     """
     count = sum(judged.p is not None for judged in verdicts)
     stand = holm([judged.p for judged in verdicts])
@@ -265,7 +265,7 @@ def among_all(verdicts: Sequence[Verdict]) -> tuple[Verdict, ...]:
 
 
 def _demoted(judged: Verdict, count: int) -> Verdict:
-    """A claim that does not stand among so many."""
+    """The verdict on a claim that does not survive the correction for `count` claims."""
     if judged.p is None or judged.status not in STATEMENTS:
         return judged
     among = f"among {counted(count, 'claim')} (Holm)"
@@ -276,7 +276,7 @@ def _demoted(judged: Verdict, count: int) -> Verdict:
 
 
 def of_run(claims: Sequence[Claim], run: Run) -> tuple[Verdict, ...]:
-    """The verdicts of one page: those of a run on the claims it bears on, which stand together."""
+    """The verdicts of a run on the claims it bears on, which are tested together."""
     verdicts = [judged for claim in claims if (judged := verdict(claim, run)) is not None]
     return tuple(
         replace(judged, more=_more(judged, run))
@@ -287,7 +287,7 @@ def of_run(claims: Sequence[Claim], run: Run) -> tuple[Verdict, ...]:
 
 
 def _more(judged: Verdict, run: Run) -> str:
-    """How many prompts would do; of one set of demonstrations that it holds given these."""
+    """How many prompts would be enough; with one shared set of demonstrations, that it holds only given these."""
     advice = "" if judged.lacking else would_do(judged.measures)
     result = run.results.get(key_now(judged.result, run.results))
     if advice and result is not None and result.provenance.get("conditional_on_demonstrations"):
