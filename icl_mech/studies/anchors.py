@@ -1,4 +1,4 @@
-"""The study of anchors in any text: which spans and tokens later text rests on."""
+"""The study of anchors in any text: which spans and tokens later text depends on."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -23,7 +23,7 @@ from icl_mech.studies.judge import Verdict
 from icl_mech.studies.study import FEW, Mean, Study
 
 PROXIMITIES = {4: 12, 2: 7, 1: 0}
-"""Following spans that scores leave out, and the fewest spans of a text for it."""
+"""Number of following spans that scores leave out, and the minimum number of spans in a text for it."""
 
 
 def _steps(
@@ -33,7 +33,7 @@ def _steps(
     reduction: Reduction = "sum_then_abs",
     loss: Loss | None = None,
 ) -> None:
-    """Attention and saliency between spans, suppression, their agreement, and anchor tokens.
+    """Measure attention and saliency between spans, suppression, their agreement, and anchor tokens.
 
     Raises:
         PromptError: prompts with demonstrations.
@@ -67,7 +67,7 @@ def _steps(
 
 
 def _agreement(bench: Bench, shortest: int, proximity: int) -> None:
-    """Attention against suppression, where texts have enough spans."""
+    """Compare attention with suppression, if texts have enough spans."""
     attention, saliency, effects = (
         bench.results[name] for name in ("span_flow", "span_saliency", "suppression")
     )
@@ -92,20 +92,20 @@ GAINS: dict[Loyalty, str] = {
     "log_prob": "log-probability",
     "next_tokens": "unchanged next tokens",
 }
-"""What is compared after stand-ins for a text; the divergence must be smaller, the others larger."""
+"""What is compared after compressed texts; the divergence must be smaller, the others larger."""
 
 RANDOM = "hidden_random"
 
 
 def _gain(measure: Loyalty) -> Effect:
-    """After the ends of spans minus after as many random tokens, per token."""
+    """Difference per token between keeping the ends of spans and keeping as many random tokens."""
 
     def of(run: Run) -> Interval | None:
         result: CompareCompressionResult = run["compare_compression"]
         if result.kl is None or not {ENDS, RANDOM} <= set(result.methods):
             return None
         ends, random = (result.kept[result.methods.index(method)] for method in (ENDS, RANDOM))
-        # Of one span before the query both keep its end: nothing is compared.
+        # With one span before the query both keep its end, so there is nothing to compare.
         apart = all(at_end != at_random for at_end, at_random in zip(ends, random, strict=True))
         return result.difference(ENDS, RANDOM, measure) if apart else None
 
@@ -119,17 +119,17 @@ CARRY = Claim(
     list(map(_gain, GAINS)),
     "compare_compression",
 )
-"""Judged where texts were compressed: `analyze(..., study="anchors", measurements=[CompareCompression()])`.
+"""Judged if texts were compressed: `analyze(..., study="anchors", measurements=[CompareCompression()])`.
 
 The random tokens are one of each span, and the end right before what follows, which both keep; so there is no
-verdict where a text has one span before the query.
+verdict if a text has one span before the query.
 """
 
 
 def _headline(
     results: Mapping[str, Result], verdicts: Sequence[Verdict], model: str, task: str
 ) -> tuple[str, str]:
-    """The question, the span that changes most, and how far effects reach."""
+    """The question, and as its answer the span with the largest effect and how far effects reach."""
     suppressions = [result for result in results.values() if isinstance(result, SuppressionResult)]
     if not suppressions or not model:
         return "", ""

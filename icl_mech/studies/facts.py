@@ -1,4 +1,4 @@
-"""What a page says of a run before its sections: model, task, prompts, demonstrations, versions."""
+"""Facts about a run on its page: model, task, prompts, demonstrations, versions."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,14 +14,14 @@ from icl_mech.reports import Fact
 from icl_mech.results import Result
 
 MANY = 6
-"""Classes whose numbers of prompts are listed one by one at most."""
+"""Maximum number of classes whose prompts are counted one by one."""
 
 
 def origin_of(results: Mapping[str, Result]) -> Mapping[str, Any]:
     """The provenance of the first result that names its model; empty if none does.
 
-    Of several on parts of the same prompts that of the most. What was chosen on prompts of another
-    task is no part of the study's own.
+    Among several on parts of the same prompts, the one with the most prompts. Results chosen on prompts of
+    another task do not count.
     """
     origins = [result.provenance for result in results.values() if "model" in result.provenance]
     names = [origin for origin in origins if "prompts" in origin]
@@ -40,7 +40,7 @@ def model_name(origin: Mapping[str, Any]) -> str:
 
 
 def weights_name(origin: Mapping[str, Any]) -> str:
-    """The name of its weights where they are published, such as `SmolLM2-135M-Instruct`."""
+    """The published name of its weights, such as `SmolLM2-135M-Instruct`, if there is one."""
     name = model_name(origin)
     return next(
         (model.hub_id.split("/")[-1] for model in known_models() if model.name == name), name
@@ -55,7 +55,7 @@ def task_name(origin: Mapping[str, Any]) -> str:
 def facts(
     results: Mapping[str, Result], prompts: Sequence[PromptBatch], made: Mapping[str, Any]
 ) -> tuple[Fact, ...]:
-    """What is known of the run; entries that nothing is known of are left out."""
+    """The known facts about the run."""
     origin = origin_of(results)
     entries = (
         _model(origin),
@@ -119,7 +119,7 @@ SCORES = {
 
 
 def _written(source: Mapping[str, Any]) -> Iterator[str]:
-    """How texts became tokens, and label words scores, where that is not the usual way."""
+    """How texts were tokenised and label words scored, where that differs from the default."""
     if "exact_tokens" in source:
         yield "tokenised piece by piece (version 0.2 or earlier)"
     yield SCORES.get(source.get("score", "first"), "")
@@ -167,7 +167,7 @@ def _demonstrations(origin: Mapping[str, Any]) -> Fact:
 
 
 def _interventions(origin: Mapping[str, Any]) -> str:
-    """What the model was changed by; empty of the model as it is."""
+    """The interventions on the model; empty if there were none."""
     edits = [dict(edit) for edit in origin.get("interventions") or ()]
     return "; ".join(f"{edit.pop('intervention')} {shown(edit)}" for edit in edits)
 

@@ -165,7 +165,7 @@ def _used(status: Status, part: Required) -> Status:
 
 
 def _lacking(claim: Claim, read: Read) -> str:
-    """A sentence on the first effect that a claim needs and that is not clearly above its null; empty if there is none."""
+    """A sentence on the first effect that a claim needs and that is not clearly above its null; empty if none."""
     for need in claim.needed:
         if _is_clear(need, read) or (need.instead is not None and _is_clear(need.instead, read)):
             continue

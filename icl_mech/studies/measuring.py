@@ -58,7 +58,7 @@ def measure(
         batch_size: Maximum number of prompts per batch.
         memory: Budget such as `"8GB"`: sets batch size and recomputation.
         path: `auto`, or `whole`: every position of every prompt is computed.
-        progress: Show progress bars; None: in interactive sessions.
+        progress: Show progress bars; None: in a terminal or notebook.
         out: Folder that saves every result as soon as it is finished: the same call resumes where a
             stopped one was. Results are recognised by model, prompts and variants.
         wait: While another thread runs this model: True waits, False raises at once, a number

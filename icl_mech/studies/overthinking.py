@@ -223,7 +223,7 @@ def _weakest(result: EarlyExitResult, side: str) -> int:
 
 
 def _change(side: str) -> Effect:
-    """Change of accuracy by early exit, on prompts that did not choose the layer; the least over tasks that share it."""
+    """Change of accuracy by early exit, on prompts that did not choose the layer; the least over tasks sharing it."""
 
     def effect(run: Run) -> Interval | None:
         result: EarlyExitResult = run[EarlyExitResult]
