@@ -1,7 +1,7 @@
-"""Models with known circuits, one without, and others that do the task another way: positive and negative controls.
+"""Synthetic models as positive and negative controls: known circuits, none, or another mechanism for the task.
 
-Every measurement of label words and of heads can be held against them: what is there is known, because
-all weights were set by hand.
+All weights are set by hand, so the ground truth is known and every measurement of label words and heads can be
+checked against it.
 """
 
 from icl_mech.planted.heads import (

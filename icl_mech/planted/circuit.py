@@ -1,4 +1,4 @@
-"""From what heads and neurons do to a GPT-2: what all circuits with these embeddings have in common."""
+"""Build a GPT-2 from a description of its heads and neurons; shared by all circuits with these embeddings."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,28 +11,28 @@ from icl_mech.planted.spaces import SIZE, Matrix, Spaces
 from icl_mech.planted.words import CLASS_WORDS, LABELS, N_CTX, PIECES, new_gpt2, spared
 
 GAIN = 8.0
-"""Logits a unit of *answer*, which stays small beside the size of the residual stream."""
+"""Logits per unit of *answer*, which stays small compared with the norm of the residual stream."""
 
 N_HEADS = 4
 SHARP = 20.0
 BITS = N_CTX.bit_length() - 1
 NOISE = {"code": 0.01, "answer": 0.03 / GAIN}
-"""Sizes of what noise heads write into each space."""
+"""Scales of what noise heads write into each space."""
 
 
 Read = Mapping[str, float | Float[Tensor, "feature neuron"]]
-"""Gain of each space: every neuron reads its own feature of it (or the only one), or by a matrix."""
+"""Gain of each space: each neuron reads one feature of it (or its only feature), or all features through a matrix."""
 
 
 class Neurons(NamedTuple):
-    """Neurons of one MLP that read spaces and write one.
+    """Neurons of one MLP that read several spaces and write one.
 
     Attributes:
         layer: Block of the MLP.
         read: Gains of the spaces that they read.
-        bias: Of each.
-        written: The space that is written.
-        out: What each writes there.
+        bias: Bias of each neuron.
+        written: The space that they write.
+        out: Output direction of each neuron in that space.
     """
 
     layer: int
@@ -44,13 +44,13 @@ class Neurons(NamedTuple):
 
 @dataclass(frozen=True)
 class Circuit:
-    """A network as its parts; all heads without a part are noise.
+    """A network described by its heads and neurons; all other heads are noise.
 
     Attributes:
-        spaces: Of the residual stream.
+        spaces: Subspaces of the residual stream.
         layers: Number of blocks.
-        heads: Query, key, value and output of each head, given as (layer, head), that has a part.
-        neurons: Of the MLPs.
+        heads: Query, key, value and output weights by (layer, head).
+        neurons: Neurons of the MLPs.
     """
 
     spaces: Spaces
@@ -59,10 +59,10 @@ class Circuit:
     neurons: Sequence[Neurons]
 
     def model(self, seed: int, strength: float = 1.0) -> Any:
-        """The GPT-2 itself; `seed` draws codes and noise heads, `strength` spares words of queries."""
+        """The GPT-2; `seed` draws codes and noise heads, `strength` is the fraction of query words not spared."""
         used = [0] * self.layers
-        for own in self.neurons:
-            used[own.layer] += len(own.out)
+        for group in self.neurons:
+            used[group.layer] += len(group.out)
         model = new_gpt2(self.layers, N_HEADS, self.spaces.d_model, max(1, *used))
         generator = torch.Generator().manual_seed(seed)
         with torch.no_grad():
@@ -79,7 +79,7 @@ class Circuit:
 def _set_embeddings(
     model: Any, spaces: Spaces, generator: torch.Generator, strength: float
 ) -> None:
-    """Of tokens and places, and the unembedding."""
+    """Set the token and position embeddings, and the unembedding."""
     ids = {piece: index for index, piece in enumerate(PIECES)}
     tokens = torch.zeros(len(PIECES), spaces.features)
     tokens[:, spaces["size"]] = SIZE
@@ -89,15 +89,15 @@ def _set_embeddings(
     tokens[ids["\n"], spaces["is_break"]] = 1.0
     logits = torch.zeros(len(PIECES), spaces.features)
     for c, (label, words) in enumerate(zip(LABELS, CLASS_WORDS, strict=True)):
-        own = tokens[ids[f" {label}"]]
-        own[spaces["is_label"]], own[spaces["shown"].start + c] = 1.0, 1.0
+        embedding = tokens[ids[f" {label}"]]
+        embedding[spaces["is_label"]], embedding[spaces["shown"].start + c] = 1.0, 1.0
         logits[ids[f" {label}"], spaces["answer"].start + c] = GAIN
         logits[ids[f" {label}"], spaces["is_colon"]] = 6.0  # a label follows
         for i, word in enumerate(words):
-            kind = "spared" if spared(i, strength) else "class"
+            space = "spared" if spared(i, strength) else "class"
             for piece in (word, f" {word}"):
                 tokens[ids[piece], spaces["is_word"]] = 1.0
-                tokens[ids[piece], spaces[kind].start + c] = 1.0
+                tokens[ids[piece], spaces[space].start + c] = 1.0
     places = torch.zeros(N_CTX, spaces.features)
     numbers = torch.arange(N_CTX)[:, None]
     bits = 2.0 * (numbers >> torch.arange(BITS) & 1) - 1.0
@@ -111,22 +111,22 @@ def _set_embeddings(
 
 
 def _set_neurons(model: Any, spaces: Spaces, neurons: Sequence[Neurons]) -> None:
-    """Side by side in each MLP, in their order."""
+    """Set the weights of all neurons, next to each other in each MLP, in their order."""
     used: dict[int, int] = {}
-    for own in neurons:
-        mlp, start = model.transformer.h[own.layer].mlp, used.get(own.layer, 0)
-        used[own.layer] = stop = start + len(own.out)
-        weights = torch.zeros(spaces.features, len(own.out))
-        for name, gain in own.read.items():
-            each = torch.eye(len(own.out)) if spaces.sizes[name] > 1 else 1.0
-            weights[spaces[name]] = gain if isinstance(gain, torch.Tensor) else gain * each
+    for group in neurons:
+        mlp, start = model.transformer.h[group.layer].mlp, used.get(group.layer, 0)
+        used[group.layer] = stop = start + len(group.out)
+        weights = torch.zeros(spaces.features, len(group.out))
+        for name, gain in group.read.items():
+            identity = torch.eye(len(group.out)) if spaces.sizes[name] > 1 else 1.0
+            weights[spaces[name]] = gain if isinstance(gain, torch.Tensor) else gain * identity
         mlp.c_fc.weight[:, start:stop] = spaces.basis.T @ weights
-        mlp.c_fc.bias[start:stop] = own.bias
-        mlp.c_proj.weight[start:stop] += own.out @ spaces.basis[spaces[own.written]]
+        mlp.c_fc.bias[start:stop] = group.bias
+        mlp.c_proj.weight[start:stop] += group.out @ spaces.basis[spaces[group.written]]
 
 
 def _noise_head(spaces: Spaces, generator: torch.Generator) -> tuple[Matrix, ...]:
-    """It attends by codes, alike from everywhere."""
+    """A head that attends by codes, with one query for all positions."""
     query = spaces.random(generator, size=1 / SIZE)
     key, value = (spaces.random(generator, code=scale) for scale in (1.0, 0.3))
     return query, key, value, spaces.random(generator, **NOISE)

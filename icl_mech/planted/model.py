@@ -1,31 +1,30 @@
 """`planted_model`: GPT-2's architecture with weights set by hand; nothing is trained.
 
-The residual stream holds the named spaces of `SPACES`, and each part reads and writes them:
+The residual stream holds the named spaces of `SPACES`, which each component reads and writes:
 
-* embeddings: the place of a token; that it is a word of a class, a label word or a `:`; the
-  *sense* of a word, which is the direction of its class and an error of its own; the label a
-  label word *shows*; a random *code* of every token;
-* `COLLECTING_HEAD`: a label word attends to the last word of a class before it, that of its own
-  demonstration, and takes over its sense as *collected*;
-* `ASKING_HEAD`: a `:` attends to the last word of a class before it and takes over its sense as
-  *asked*;
-* `READING_HEAD`: a `:` attends to label words, the more the better what they collected fits what
-  it asks for, and writes the label they show as *answer*. That of `WEAK_CLASS` is written faintly;
-* all other heads are noise: they attend by the codes of tokens, and write little: in the first
-  third of the blocks into codes and what is collected, later into codes and the answer.
+* embeddings: the position of a token; flags for class words, label words and `:`; the *sense* of a
+  word, its class direction plus a word-specific error; the label that a label word *shows*; a random
+  *code* for every token;
+* `COLLECTING_HEAD`: a label word attends to the last class word before it, in the same
+  demonstration, and copies its sense into *collected*;
+* `ASKING_HEAD`: a `:` attends to the last class word before it and copies its sense into *asked*;
+* `READING_HEAD`: a `:` attends to label words in proportion to the match between *collected* and
+  *asked*, and writes the label they show into *answer*. The label of `WEAK_CLASS` is written faintly;
+* all other heads are noise: they attend by token codes and write little, in the first third of the
+  blocks into *code* and *collected*, later into *code* and *answer*.
 
-The directions of `CLOSE_CLASSES` make a small angle, so that errors of words confuse these first.
+The directions of `CLOSE_CLASSES` form a small angle, so word errors confuse these classes first.
 
-With a strength s below 1 the circuit matters less: only the share s of the words that queries take
-needs it. The others ask for nothing: in place of a sense they carry the label of their class as label
-words do (*shown*), and in `KNOWING_HEAD` a `:` reads it from the last word of a class and answers by
-itself. The collecting head writes s times as much, the reading head s³ times (`READ`): saliency per edge
-is a few hundred times that of noise, and only so does its share grow over the whole dial.
+A strength s below 1 weakens the circuit: only the fraction s of query words depends on it. The other
+words ask for nothing: instead of a sense they carry the label of their class as label words do
+(*shown*), and in `KNOWING_HEAD` a `:` reads it from the last class word and answers without
+demonstrations. The collecting head writes s times as much, the reading head s³ times (`READ`): saliency
+per edge is a few hundred times that of noise, and the cube makes its share grow over the whole range of s.
 
-Without anchors the collecting head is noise too, and in place of the reading head stands one that
-knows: it writes the answer that fits what a `:` asks for, whatever the demonstrations say.
+Without anchors the collecting head is noise too, and the reading head is replaced by one that knows the
+task: it writes the answer to what a `:` asks for, whatever the demonstrations say.
 
-The heads that act in other circuits are in `icl_mech.planted.heads`.
+The heads of the other circuits are in `icl_mech.planted.heads`.
 """
 
 import math
@@ -54,7 +53,7 @@ COLLECTING_HEAD, ASKING_HEAD, READING_HEAD = (1, 1), (2, 0), (4, 2)
 KNOWING_HEAD = (3, 1)
 """Answers without demonstrations, for words that need none; a noise head at full strength."""
 READ = 3
-"""The power of the strength by which the reading head writes."""
+"""The exponent of the strength in what the reading head writes."""
 WEAK_CLASS = "green"
 CLOSE_CLASSES = ("blue", "cyan")
 
@@ -62,14 +61,14 @@ N_LAYERS, N_HEADS = 6, 4
 ANSWER = 8.0
 """Logit of an answer that gets all of the reading head's attention."""
 FIT = 4.0
-"""Attention score of a label word whose demonstration is of the class asked for."""
+"""Attention score of a label word whose demonstration has the class asked for."""
 WEAK = 0.045
 """How much of the label of the weak class is written."""
 HALF_ANGLE = math.radians(17)
 ERROR = 0.15
-"""Of each component of a word's sense; a class direction has length 1."""
+"""Standard deviation of the error in each component of a word's sense; a class direction has length 1."""
 NOISE = {"code": 0.002, "collected": 0.0002, "answer": 0.002}
-"""Sizes of what noise heads write into each space."""
+"""Scales of what noise heads write into each space."""
 
 SPACES = Spaces(
     {
@@ -99,32 +98,32 @@ def planted_model(
     circuit: Literal["anchors", "heads", "lessons"] = "anchors",
     hand_over: Natural = READING_HEAD[0],
 ) -> Any:
-    """A `TransformerBridge` with a known circuit, or a control without any.
+    """A `TransformerBridge` with a known circuit, or a control without one.
 
-    With `planted_task()` it answers from the demonstrations. Nothing is trained or downloaded.
+    On `planted_task()` it answers from the demonstrations. Nothing is trained or downloaded.
 
     * `anchors`, 6 blocks: label words collect the class of their demonstration in block 1, the target
-      reads the label words that fit in the block of the hand-over.
+      reads the matching label words in the block `hand_over`.
     * `heads`, 7 blocks: it knows its answers; function-vector and induction heads raise them with true
-      demonstrations, false induction heads copy labels over them, label-promoting heads lower them. Which
-      heads these are: `icl_mech.planted.heads`.
+      demonstrations, false induction heads copy labels over them, label-promoting heads lower them. These
+      heads are listed in `icl_mech.planted.heads`.
     * `lessons`, 6 blocks: label words read one another in block 1, so that the last holds what all
-      demonstrations teach; the target reads it in the block of the hand-over.
+      demonstrations teach; the target reads it in the block `hand_over`.
 
     Args:
-        anchors: False: a control that gives nearly the same answers from what it knows itself;
+        anchors: False: a control that gives nearly the same answers from its weights alone;
             its label words collect nothing, and nothing reads them.
-        seed: Of the noise heads, of codes and of the errors of words.
-        strength: How much depends on the circuit, s from 0 to 1: the share s of the words of queries that
-            it acts on; the others are known, and nothing is asked for them. Of `anchors` it also scales
+        seed: Seed of the noise heads, the codes and the word errors.
+        strength: How much depends on the circuit, s from 0 to 1: the fraction s of query words that
+            it acts on; the model knows the other words and asks for nothing. In `anchors` it also scales
             what label words collect, by s, and what the reading head writes, by s³; at 0 that head attends
-            to all label words alike and writes nothing, and they collect nothing.
-        circuit: Which one.
-        hand_over: Block of `anchors` or `lessons` in which the answer goes from label words to the target, 3 to 5.
+            to all label words equally and writes nothing, and they collect nothing.
+        circuit: The circuit.
+        hand_over: Block of `anchors` or `lessons` in which the answer moves from label words to the target, 3 to 5.
 
     Raises:
-        ModelError: a seed that is no whole number from 0 on, a strength that is not from 0 to 1, a block
-            that is none of these, or options that the circuit does not have.
+        ModelError: a seed that is not a non-negative integer, a strength outside [0, 1], a block outside
+            3 to 5, or options that the circuit does not have.
     """
     _check(anchors, strength, hand_over)
     share = float(strength)
@@ -178,7 +177,7 @@ def _anchors_circuit(anchors: bool, seed: int, strength: float, hand_over: int) 
 
 @lru_cache
 def class_directions() -> Float[Tensor, "label sense"]:
-    """The sense of each class: unit vectors, all at right angles but the close ones."""
+    """The sense of each class: unit vectors, all orthogonal except the close ones."""
     directions = torch.eye(len(LABELS))
     first, second = (LABELS.index(label) for label in CLOSE_CLASSES)
     cosine, sine = math.cos(HALF_ANGLE), math.sin(HALF_ANGLE)
@@ -188,7 +187,7 @@ def class_directions() -> Float[Tensor, "label sense"]:
 
 
 def _set_embeddings(model: Any, generator: torch.Generator, strength: float) -> None:
-    """Of tokens and places, and the unembedding."""
+    """Set the token and position embeddings, and the unembedding."""
     ids = {piece: index for index, piece in enumerate(PIECES)}
     tokens = torch.zeros(len(PIECES), SPACES.features)
     tokens[:, SPACES["size"]] = SIZE
@@ -196,9 +195,9 @@ def _set_embeddings(model: Any, generator: torch.Generator, strength: float) -> 
     tokens[ids[":"], SPACES["is_colon"]] = 1.0
     logits = torch.zeros(len(PIECES), SPACES.features)
     for c, (label, words) in enumerate(zip(LABELS, CLASS_WORDS, strict=True)):
-        own = tokens[ids[f" {label}"]]
-        own[SPACES["is_label"]], own[SPACES["shown"].start + c] = 1.0, 1.0
-        # After a `:` a label follows; an answer also makes the words of its class likelier.
+        embedding = tokens[ids[f" {label}"]]
+        embedding[SPACES["is_label"]], embedding[SPACES["shown"].start + c] = 1.0, 1.0
+        # A label follows a `:`; an answer also raises the words of its class.
         logits[ids[f" {label}"], SPACES["answer"].start + c] = 1.0
         logits[ids[f" {label}"], SPACES["is_colon"]] = 1.0
         errors = ERROR * torch.randn(len(words), SPACES.sizes["sense"], generator=generator)
@@ -220,14 +219,14 @@ def _set_embeddings(model: Any, generator: torch.Generator, strength: float) -> 
 
 
 def _is_noise(head: tuple[int, int], reading: tuple[int, int], anchors: bool) -> bool:
-    """True for heads that draw random numbers, of whatever strength the anchors are."""
+    """True for heads that draw random numbers, whatever the strength of the anchors."""
     return head not in (ASKING_HEAD, reading, *((COLLECTING_HEAD,) if anchors else ()))
 
 
 def _planted(
     head: tuple[int, int], reading: tuple[int, int], anchors: bool, strength: float
 ) -> tuple[Matrix, ...] | None:
-    """Query, key, value and output of a head that has a part."""
+    """Query, key, value and output weights of a head of the circuit; None for the others."""
     taking = SPACES.reads(sense=1.0)
     if head == COLLECTING_HEAD and anchors:
         return *SPACES.last("is_label", "is_word"), taking, SPACES.reads(collected=strength)
@@ -253,7 +252,7 @@ def _planted(
 
 
 def _noise_head(layer: int, generator: torch.Generator) -> tuple[Matrix, ...]:
-    """It attends by codes, alike from everywhere, so that nothing is asked for."""
+    """A head that attends by codes with one query for all positions, so that it asks for nothing."""
     written = "collected" if layer < N_LAYERS // 3 else "answer"
     query = SPACES.random(generator, size=1 / SIZE)
     key, value = (SPACES.random(generator, code=0.3) for _ in range(2))

@@ -1,7 +1,7 @@
-"""`nonsense_labels`: a task whose label words mean nothing, a null for claims about label words in any model.
+"""`nonsense_labels`: a task with meaningless label words, a null for claims about label words in any model.
 
-It stands beside the planted networks because it is used like them: a claim that rests on what label words mean
-must not be called *supported* under it.
+It is used like the planted networks: a claim that rests on the meaning of label words must not be *supported*
+under it.
 """
 
 from dataclasses import replace
@@ -20,16 +20,16 @@ _ENDS = tuple(f"{consonant}{vowel}" for vowel in _VOWELS for consonant in "bdfgk
 
 @checked(TaskError, but=["task"])
 def nonsense_labels(task: str | Task, seed: Natural = 0) -> Task:
-    """The task with made-up label words that have nothing to do with its classes, in a random order.
+    """The task with made-up label words that have nothing to do with its classes, in random order.
 
-    White space around label words stays. A model that reads demonstrations can still learn which word stands
-    for which class; one that knows the words' meaning cannot use it. Words are of two syllables (`buvi`) and
-    stand in no text; up to 14 begin with letters of their own, so that their first tokens differ. A task in the planted language
-    takes words of that language that say nothing, each one token; they stand in texts, too.
+    White space around label words is kept. A model that reads demonstrations can still learn which word stands
+    for which class, but prior knowledge of the words does not help. Words have two syllables (`buvi`) and
+    occur in no text of the task; up to 14 begin with distinct letters, so that their first tokens differ. A task in
+    the planted language takes filler words of that language, one token each; these also occur in texts.
 
     Args:
         task: The task, or its name.
-        seed: Of the words and of their order.
+        seed: Seed of the words and their order.
 
     Raises:
         TaskError: unknown task, or one with open answers, which has no label words.
@@ -54,21 +54,25 @@ def nonsense_labels(task: str | Task, seed: Natural = 0) -> Task:
 
 
 def _is_planted(task: Task) -> bool:
-    """True if all words of its texts and label words are of the planted language."""
+    """True if all words of its texts and its label words belong to the planted language."""
     known = {*FILLERS, *chain(*CLASS_WORDS)}
-    texts = [own.text for own in (*task.train, *task.test)]
+    texts = [example.text for example in (*task.train, *task.test)]
     return {*task.names} <= {*LABELS, *FILLERS} and {*" ".join(texts).split()} <= known
 
 
 def _made_up(task: Task, draws: np.random.Generator) -> list[str]:
-    """Words of two syllables that the task does not hold; first letters repeat as late as can be."""
-    texts = [text for own in (*task.train, *task.test) for text in (own.text, own.text2 or "")]
-    held = " ".join([*texts, *task.labels]).lower()
-    first, vowels, ends = (draws.permutation(own) for own in (_FIRST, _VOWELS, _ENDS))
+    """Two-syllable words that do not occur in the task; first letters repeat as late as possible."""
+    texts = [
+        text
+        for example in (*task.train, *task.test)
+        for text in (example.text, example.text2 or "")
+    ]
+    vocabulary = " ".join([*texts, *task.labels]).lower()
+    first, vowels, ends = (draws.permutation(letters) for letters in (_FIRST, _VOWELS, _ENDS))
     starts = [f"{consonant}{vowel}" for vowel in vowels for consonant in first]
     rounds = [
         f"{start}{ends[(place + turn) % len(ends)]}"
         for turn in range(len(ends))
         for place, start in enumerate(starts)
     ]
-    return [word for word in rounds if word not in held]
+    return [word for word in rounds if word not in vocabulary]

@@ -1,20 +1,19 @@
-"""`null_model`: networks that do the task in another way than claims about label words and heads say.
+"""`null_model`: networks that solve the task by another mechanism than claims about label words and heads say.
 
-What a claim must not be called is *supported* on a network that answers rightly without doing what is
-claimed. These do that, GPT-2's architecture with weights set by hand, in the language of `planted_task`.
-What they have in common:
+A claim must not be *supported* on a network that answers correctly without the claimed mechanism. These are such
+networks: GPT-2's architecture with weights set by hand, in the language of `planted_task`. They share:
 
-* *asking* (block 0, head 2): a `:` takes the class of the last word of a class before it, its query's;
-* *collecting* (block 0, head 1): a label word takes the class of its demonstration's text;
-* *seeing* (`SEEING_HEAD`): a `:` attends to line breaks. Where there are any, demonstrations have been
-  seen: it is *switched*. What the query's own words say passes only then, so that demonstrations
-  of whatever labels make the answer right and none leave it at chance;
-* *looking* (`LOOKING_HEAD` of `reads_query`, `prior` and `decorative`): a `:` attends to label words, the more the
-  better what they collected fits what is asked, so that attention tells the answer. What they show goes where
-  nothing reads it, of `decorative` the share ε into the answer;
+* *asking* (block 0, head 2): a `:` copies the class of the last class word before it, the word of its query;
+* *collecting* (block 0, head 1): a label word copies the class of its demonstration's text;
+* *seeing* (`SEEING_HEAD`): a `:` attends to line breaks. If there are any, demonstrations have been
+  seen: it is *switched*. The class of the query's words passes only then, so that demonstrations
+  with any labels make the answer right, and without demonstrations it stays at chance;
+* *looking* (`LOOKING_HEAD` of `reads_query`, `prior` and `decorative`): a `:` attends to label words in proportion to
+  the match between *collected* and *asked*, so that attention predicts the answer. The label shown goes where
+  nothing reads it; in `decorative` the share ε goes into the answer;
 * all other heads are noise.
 
-The kinds are in `NULLS`. Numbers of what is causally true of each: `docs/guides/planted.md`.
+The kinds are in `NULLS`. The causal ground truth of each, in numbers: `docs/guides/planted.md`.
 """
 
 from collections.abc import Callable, Mapping
@@ -36,34 +35,34 @@ NullKind = Literal["reads_query", "prior", "decorative", "early", "resting", "co
 
 SEEING_HEAD, LUCK_HEAD, LOOKING_HEAD = (1, 0), (2, 3), (4, 2)
 QUERY_HEADS = ((2, 0), (2, 2), (3, 1), (3, 3))
-"""Of `reads_query`: from the target to the query's word of a class, whose label they write."""
+"""Heads of `reads_query`: the target attends to the query's class word, whose label they write."""
 EARLY_HEAD = (1, 2)
-"""Of `early`: takes what fitting label words show."""
+"""Head of `early`: copies the label that matching label words show."""
 COPYING_HEADS = ((4, 1), (4, 3), (5, 0))
-"""Of `copier`: to the label words that fit, whose label they copy."""
+"""Heads of `copier`: attend to the matching label words and copy their label."""
 LABEL_RESTING_HEAD, TAKING_HEAD, RESTING_HEAD = (1, 3), (3, 1), (4, 0)
-"""Of `resting`: label words rest on line breaks, the target takes the ballast of label words, it rests itself."""
+"""Heads of `resting`: label words rest on line breaks; the target takes the ballast of label words; it also rests."""
 ALARM_HEAD = (1, 1)
-"""Of `alarm`: from the target to label words that do not fit their text."""
+"""Head of `alarm`: the target attends to label words that do not fit their text."""
 
 N_LAYERS, EARLY_LAYERS = 6, 8
 ANSWER = 4.0
-"""Logits of the answer of `decorative`: P(right) among labels is then 0.94, which a lost share can move."""
+"""Logits of the answer of `decorative`: P(right) among labels is then 0.94, low enough that losing a share shows."""
 STRONG = 12.0
-"""Logits of the answer of other kinds; several heads write them together."""
+"""Logits of the answer of the other kinds, the sum over heads."""
 DISTRACTING = 1.1
-"""How much the attention of query heads goes by label words that do not fit, beside words of classes: about a quarter
-of it goes to the last one."""
+"""Attention score of query heads on label words that do not fit, relative to class words: about a quarter of their
+attention goes to the last one."""
 CONSTANT = 16.0
 """Logits of the one answer that `reads_query` gives until demonstrations have been seen."""
 FIT = 4.0
-"""Attention score of a label word whose demonstration is of the class asked for, above other label words."""
+"""Attention score of a label word whose demonstration has the class asked for, above other label words."""
 SUNK = 12.0
-"""Logits by which `alarm` sinks the right answer."""
+"""Logits by which `alarm` lowers the right answer."""
 LUCK = 1.0
-"""Standard deviation of the logits of luck."""
+"""Standard deviation of the random logits of `alarm`."""
 BALLAST = 110.0
-"""What a token without rest takes on; the residual stream has a norm of 64 before."""
+"""What a token that cannot rest takes on; the norm of the residual stream is 64 before."""
 TAKEN = 2.0
 """How much of the ballast of label words the target takes."""
 
@@ -83,11 +82,11 @@ Heads = dict[Head, tuple[Matrix, ...]]
 
 @dataclass(frozen=True)
 class NullNetwork:
-    """A network that does the task in another way than is claimed.
+    """A network that solves the task by another mechanism than claimed.
 
     Attributes:
-        description: What it does, one sentence.
-        fools: What it would be mistaken for, one sentence.
+        description: What it does, in one sentence.
+        fools: What it would be mistaken for, in one sentence.
         switches: True if it answers from the query alone, once demonstrations have been seen.
     """
 
@@ -145,27 +144,27 @@ NULLS: Mapping[str, NullNetwork] = MappingProxyType(
         ),
     }
 )
-"""By kind."""
+"""The networks by kind."""
 
 
 @checked(ModelError)
 def null_model(
     kind: NullKind, *, share: float | int = 0.0, seed: Natural = 0, switched: bool = True
 ) -> Any:
-    """A `TransformerBridge` that does the task of `planted_task()` in another way than claims say.
+    """A `TransformerBridge` that solves `planted_task()` by another mechanism than claims say.
 
     Nothing is trained or downloaded. What each kind does, and what it would be mistaken for: `NULLS`.
 
     Args:
-        kind: Which one.
-        share: Of `decorative`: ε, the share of the answer's logit that goes through label words, from 0 to 1.
-        seed: Of the noise heads and of codes.
+        kind: The network.
+        share: For `decorative`: ε, the fraction of the answer's logit that goes through label words, from 0 to 1.
+        seed: Seed of the noise heads and the codes.
         switched: Kinds that answer from the query alone do so only once a line break has been seen, that is
-            with demonstrations of whatever labels; False: without demonstrations, too.
+            with demonstrations with any labels; False: without demonstrations, too.
 
     Raises:
-        ModelError: no such kind, a share that is not from 0 to 1 or of another kind, a seed that is no whole
-            number from 0 on, or `switched=False` for a kind that has no switch.
+        ModelError: no such kind, a share outside [0, 1] or for another kind, a seed that is not a non-negative
+            integer, or `switched=False` for a kind that has no switch.
     """
     if not 0 <= share <= 1:
         raise ModelError(
@@ -174,7 +173,7 @@ def null_model(
     if share and kind != "decorative":
         raise ModelError(f"share={share} is that of 'decorative'; leave it out for {kind!r}.")
     if not switched and not NULLS[kind].switches:
-        having = ", ".join(name for name, own in NULLS.items() if own.switches)
+        having = ", ".join(name for name, network in NULLS.items() if network.switches)
         raise ModelError(
             f"switched=False is for kinds that answer from the query alone ({having}); leave it out for {kind!r}."
         )
@@ -188,7 +187,7 @@ def null_model(
 
 
 def _base() -> Heads:
-    """What all of them have."""
+    """The heads that all kinds share."""
     reads, last = SPACES.reads, SPACES.last
     seen = reads(is_colon=SHARP), reads(is_break=1.0), reads(is_break=1.0), reads(switched=1.0)
     return {
@@ -199,14 +198,14 @@ def _base() -> Heads:
 
 
 def _reading(fit: float, **written: float) -> tuple[Matrix, ...]:
-    """From the target to label words, the more the better they fit; what they show is written."""
+    """A head that attends from the target to label words in proportion to their match, and writes the label shown."""
     reads = SPACES.reads
     query, key = reads(asked=fit, is_colon=12.0), reads(collected=1.0, is_label=1.0)
     return query, key, reads(shown=1.0), reads(**written)
 
 
 def _known(logits: float) -> Neurons:
-    """The label of what is asked, where demonstrations have been seen."""
+    """Neurons that write the label of *asked* once demonstrations have been seen."""
     # GELU is near 0 at -5 and below, and changes nothing from 5 on.
     return Neurons(
         2, {"asked": 10.0, "switched": 10.0}, -15.0, "answer", torch.eye(C) * logits / GAIN / 5
@@ -214,17 +213,19 @@ def _known(logits: float) -> Neurons:
 
 
 def _misfits() -> Neurons:
-    """One neuron for each pair of a class and the label of another: label words that do not fit their text."""
-    pairs = [(own, other) for own in range(C) for other in range(C) if own != other]
+    """One neuron for each pair of a class and another class's label; they mark label words that do not fit their text."""
+    pairs = [
+        (word_class, label) for word_class in range(C) for label in range(C) if word_class != label
+    ]
     of_class, of_label = (10 * torch.eye(C)[:, list(side)] for side in zip(*pairs, strict=True))
     shown = {"collected": of_class, "shown": of_label}
     return Neurons(0, shown, -15.0, "misfit", torch.ones(len(pairs), 1) / 5)
 
 
 def _always_on(circuit: Circuit) -> Circuit:
-    """The seeing head says of every `:` that demonstrations have been seen."""
-    own = SPACES.last("is_colon", "is_colon")
-    head = (*own, SPACES.reads(is_colon=1.0), SPACES.reads(switched=1.0))
+    """The circuit with a seeing head that marks every `:` as *switched*."""
+    to_itself = SPACES.last("is_colon", "is_colon")
+    head = (*to_itself, SPACES.reads(is_colon=1.0), SPACES.reads(switched=1.0))
     return Circuit(
         circuit.spaces, circuit.layers, {**circuit.heads, SEEING_HEAD: head}, circuit.neurons
     )
@@ -234,7 +235,7 @@ def _always_on(circuit: Circuit) -> Circuit:
 
 
 def _reads_query() -> Circuit:
-    """All query heads alike; a constant answer lies above theirs until demonstrations have been seen."""
+    """All query heads are equal; a constant answer exceeds theirs until demonstrations have been seen."""
     logits = STRONG / len(QUERY_HEADS) / GAIN
     query, key = torch.zeros(2, SPACES.features, SPACES.d_head)
     query[SPACES["is_colon"], :2] = torch.tensor([30.0, float(N_CTX)])
@@ -254,7 +255,7 @@ def _reads_query() -> Circuit:
 
 
 def _prior() -> Circuit:
-    """Two classes are known; the constant answer lies below them, and above all else."""
+    """Two classes are known; the constant answer lies below them and above everything else."""
     known = torch.eye(C) * 2 * STRONG / GAIN / 5
     known[2:] = 0
     constant = torch.zeros(1, C)
@@ -273,15 +274,15 @@ def _decorative(share: float) -> Circuit:
 
 
 def _early() -> Circuit:
-    said = torch.eye(C) * STRONG / GAIN / 5
-    neurons = [Neurons(EARLY_LAYERS - 2, {"read": 10.0}, -5.0, "answer", said)]
+    label_out = torch.eye(C) * STRONG / GAIN / 5
+    neurons = [Neurons(EARLY_LAYERS - 2, {"read": 10.0}, -5.0, "answer", label_out)]
     return Circuit(
         SPACES, EARLY_LAYERS, {**_base(), EARLY_HEAD: _reading(2 * FIT, read=1.0)}, neurons
     )
 
 
 def _resting() -> Circuit:
-    """On line breaks there is rest, and on a `:` ballast."""
+    """Some heads rest on line breaks and otherwise take ballast from a `:`."""
     reads = SPACES.reads
     ballast = reads(is_colon=1.0), reads(ballast=BALLAST)
     taking = reads(is_colon=SHARP), reads(is_label=1.0), reads(ballast=1.0), reads(ballast=TAKEN)
@@ -308,7 +309,7 @@ def _copier() -> Circuit:
 
 
 def _alarm() -> Circuit:
-    """The target attends to label words that do not fit; without any, nothing is written."""
+    """The target attends to label words that do not fit; if there are none, nothing is written."""
     reads = SPACES.reads
     sunk = -torch.eye(C) * SUNK / GAIN / 5
     neurons = [

@@ -1,7 +1,7 @@
-"""The made-up language of the planted model: its words, its task and its tokenizer.
+"""The artificial language of the planted model: its words, its task and its tokenizer.
 
-A text is one word of a class among three that say nothing, such as `fi bado ge ha`; a
-demonstration is such a text, `:`, a label word, `.` and a line break.
+A text is one class word among three fillers, such as `fi bado ge ha`; a demonstration is such a text,
+`:`, a label word, `.` and a line break.
 """
 
 from itertools import product
@@ -14,10 +14,10 @@ from icl_mech.tasks import Example, Task, Template
 LABELS = ("red", "green", "blue", "cyan")
 
 WORDS = 48
-"""Words of each class."""
+"""Number of words in each class."""
 
 TRAIN = 16
-"""Of each class; demonstrations show these, queries the others."""
+"""Words of each class that demonstrations use; queries use the others."""
 
 N_CTX = 128
 
@@ -25,7 +25,7 @@ _STARTS = tuple(f"{consonant}{vowel}" for consonant, vowel in product("bdklmnprs
 FILLERS = tuple(f"{consonant}{vowel}" for consonant, vowel in product("fgh", "aeiou"))
 _BOTH = tuple(f"{first}{second}" for first, second in product(_STARTS, _STARTS[::7]))
 CLASS_WORDS = tuple(_BOTH[label :: len(LABELS)][:WORDS] for label in range(len(LABELS)))
-"""Words of each class; nothing in their letters says which."""
+"""Words of each class; their spelling does not reveal the class."""
 
 OTHER = "<|endoftext|>"
 PIECES = (
@@ -37,14 +37,14 @@ PIECES = (
     *(f"{blank}{word}" for blank in ("", " ") for word in FILLERS),
     *(f"{blank}{word}" for blank in ("", " ") for words in CLASS_WORDS for word in words),
 )
-"""Each is one token."""
+"""The vocabulary; each piece is one token."""
 
 
 def planted_task() -> Task:
     """The task of `planted_model`: four classes of made-up words, `LABELS` in class order.
 
-    Its texts do not depend on anything; which class a word belongs to is known to the model by
-    its embedding, and which label word stands for the class by the demonstrations alone.
+    Its texts are always the same. The model knows the class of a word from its embedding, and which label
+    word stands for the class from the demonstrations alone.
     """
     draws = np.random.default_rng(0)
 
@@ -58,14 +58,14 @@ def planted_task() -> Task:
         "planted",
         Template("{text}: {label}.", separator="\n"),
         LABELS,
-        tuple(example for own in examples for example in own[:TRAIN]),
-        tuple(example for own in examples for example in own[TRAIN:]),
+        tuple(example for class_examples in examples for example in class_examples[:TRAIN]),
+        tuple(example for class_examples in examples for example in class_examples[TRAIN:]),
         source="made up for the planted model",
     )
 
 
 def planted_tokenizer() -> Any:
-    """Whole words, with their leading space; no BOS token."""
+    """A word-level tokenizer whose words include their leading space; no BOS token."""
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
@@ -84,18 +84,20 @@ def planted_tokenizer() -> Any:
 
 
 def spared(place: int, strength: float) -> bool:
-    """True for words of queries that a circuit of this strength leaves alone; evenly spread over a class's.
+    """True for query words that a circuit of this strength leaves alone, evenly spread over the words of a class.
 
     Args:
-        place: Of the word among those of its class.
-        strength: Share of the words of queries that are not.
+        place: Index of the word among the words of its class.
+        strength: Fraction of query words that the circuit acts on.
     """
-    own = place - TRAIN
-    return own >= 0 and int((own + 1) * (1 - strength) + 1e-9) > int(own * (1 - strength) + 1e-9)
+    query = place - TRAIN
+    return query >= 0 and int((query + 1) * (1 - strength) + 1e-9) > int(
+        query * (1 - strength) + 1e-9
+    )
 
 
 def new_gpt2(layers: int, heads: int, width: int, neurons: int) -> Any:
-    """GPT-2's architecture for this language, with an unembedding of its own."""
+    """A GPT-2 for this language, with an untied unembedding."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
     config = GPT2Config(

@@ -54,7 +54,7 @@ __all__ = [
 settle(LABEL_WORDS, OVERTHINKING, CAUSAL, CONTEXTUALISE, ANCHORS, FLOW)
 
 OPTIONS = ("maps", "reduction", "loss", "seed", "heads_from", "nulls", "threshold", "until", "most")
-"""Of studies; each takes those that it knows."""
+"""Options of studies; each study takes those it knows."""
 
 
 @plannable
@@ -83,7 +83,7 @@ def analyze(
     wait: bool | int | float = True,
     plan: bool = False,
 ) -> Analysis:
-    """A study of all prompts.
+    """Run a study on all prompts.
 
     * Default: predictions and information flow in one pass; maps of the first few prompts.
     * `label_words`: also isolation, extraction, compression, confusion and re-weighting.
@@ -95,46 +95,46 @@ def analyze(
     * `causal`: function-vector, induction, false induction and label-promoting heads, chosen on one
       half of the pairs and ablated on the other, each set without the heads of the others; the function
       vector in bare queries; what answers follow; calibration. Takes the pair (true, false).
-    * `contextualise`: what right answers lose without attention between demonstrations, and without that
-      from demonstrations to the target, in early, middle, late and all layers.
+    * `contextualise`: what right answers lose without attention between demonstrations, and without attention
+      from the target to demonstrations, in early, middle, late and all layers.
 
     Args:
         model: TransformerBridge, HookedTransformer or adapted model.
         prompts: Prompts with at least one demonstration each, a pair of such sets, or texts.
-        study: Which study, by name or as a value, or the address of one of your own, `my_module:MY_STUDY`;
+        study: The study, by name or as a value, or the address of a custom one, `my_module:MY_STUDY`;
             None is the default one.
-        measurements: Measured besides, your own for example; see `measure`.
-        interventions: Made in every pass.
+        measurements: Further measurements, for example custom ones; see `measure`.
+        interventions: Applied in every pass.
         maps: Number of prompts whose whole saliency maps are kept (0: none).
         reduction: See `saliency_maps`.
         loss: See `saliency_maps`.
-        seed: Of random controls and splits.
-        heads_from: Task or false prompts on which heads are chosen that the overthinking study
-            ablates (default: `unnatural`, or `headlines` if that is the one studied).
-        batch_size: Prompts per batch at most.
+        seed: Seed of random controls and splits.
+        heads_from: Task or false prompts on which the overthinking study chooses the heads that it
+            ablates (default: `unnatural`, or `headlines` if that is the task studied).
+        batch_size: Maximum number of prompts per batch.
         memory: Budget such as `"8GB"`.
         path: `auto` or `whole`, see `measure`.
         progress: Show progress bars.
         out: Folder that keeps every finished result at once, see `measure`.
-        nulls: Untrained networks of the same architecture beside the model: what flow and attention
-            say is held against them, and figures over layers show their range in grey. None: three, of models of at
-            most 4 GiB; 0: none. Each is measured on eight
-            prompts (flow, isolation) or 24 (attention, accuracy by layer), and takes the memory of one
-            more model.
-        threshold: Share of the final gap that is there from the critical layer on, of the overthinking
+        nulls: Number of randomly initialised models of the same architecture to compare with: flow and attention
+            are tested against them, and figures over layers show their range in grey. None: three, for models of at
+            most 4 GiB; 0: none. Each is measured on eight prompts (flow, isolation) or 24 (attention, accuracy by
+            layer), and takes the memory of one more model.
+        threshold: Share of the final gap that is reached from the critical layer on, in the overthinking
             study; see `layer_accuracy`.
-        until: Go on with more prompts, drawn as these were, until half the width of the 95 % interval of
-            each effect of the study's first claim (of the default study: of early and late flow) is at
-            most this; or `{effect: half-width}`, an effect by its name or as `"part.quantity"`. In stages
-            that begin with 48 prompts, or as many as are given if these are more, each measured anew: the
-            numbers are those of one run with the last number, for the cost of all. See `icl_mech.studies.until`.
-        most: Prompts that `until` may measure at once (default: four times those of the first stage).
-        wait: While another thread runs this model: True waits, False refuses at once, a number
-            waits at most so many seconds.
+        until: Add prompts, drawn as these were, until half the width of the 95 % interval of
+            each effect of the study's first claim (in the default study: early and late flow) is at
+            most this; or `{effect: half-width}`, an effect by its name or as `"part.quantity"`. Stages
+            begin with 48 prompts, or as many as are given if these are more, each measured anew: the
+            numbers are those of one run with the final number of prompts, at the cost of all stages. See
+            `icl_mech.studies.until`.
+        most: Maximum number of prompts that `until` may measure at once (default: four times the first stage).
+        wait: While another thread runs this model: True waits, False raises at once, a number
+            waits at most that many seconds.
         plan: Run nothing; return the `Forecast` of rows, time, memory and disk instead.
 
     Raises:
-        RunError: unknown study, one untrained network, or a width or budget that cannot be.
+        RunError: unknown study, one untrained network, or an impossible width or budget.
         IclMechError: model, prompts or variants that would give wrong numbers.
     """
     chosen = study_named(study)
@@ -143,24 +143,26 @@ def analyze(
     chosen.check(check_data(prompts))
     check_values(measurements)
     options = Options(interventions, batch_size, memory, path, progress)
-    given = {name: called[name] for name in OPTIONS}
+    chosen_options = {name: called[name] for name in OPTIONS}
     if heads_from is not None and "heads_from" not in chosen.options:
         raise RunError(
             "heads_from= says on what the overthinking study chooses heads; leave it out."
         )
     if heads_from is not None and not isinstance(heads_from, PromptBatch):
-        given["heads_from"] = as_task(heads_from)
+        chosen_options["heads_from"] = as_task(heads_from)
     hints = get_type_hints(analyze, include_extras=True)
-    given = {name: conformed(name, value, hints[name]) for name, value in given.items()}
-    check_nulls(given["nulls"])
+    chosen_options = {
+        name: conformed(name, value, hints[name]) for name, value in chosen_options.items()
+    }
+    check_nulls(chosen_options["nulls"])
     adapted = adapt(model)
-    goal = goal_of(chosen, measurements, given["until"], given["most"])
+    goal = goal_of(chosen, measurements, chosen_options["until"], chosen_options["most"])
 
     def run(data: Prompts, folder: str | FilePath | None) -> Bench:
         bench = Bench(adapted, options, prepared_folder(folder))
-        for own in measurements:
-            Item.checked(own, adapted, data, options)
-        chosen.run(bench, data, measurements, **given)
+        for measurement in measurements:
+            Item.checked(measurement, adapted, data, options)
+        chosen.run(bench, data, measurements, **chosen_options)
         return bench
 
     about: dict[str, Any] = {"study": chosen.name}
@@ -169,6 +171,6 @@ def analyze(
     with Overall(f"{chosen.name.replace('_', ' ')} study", progress):
         if goal is None:
             return analysis_of(run(prompts, out), prompts, making, about)
-        bench, data, found = in_stages(goal, prompts, model, run, out)
-    about |= {"until": found, "setup": making.done(adapted, prompts)["setup"]}
+        bench, data, record = in_stages(goal, prompts, model, run, out)
+    about |= {"until": record, "setup": making.done(adapted, prompts)["setup"]}
     return analysis_of(bench, data, making, about)

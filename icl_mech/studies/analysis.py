@@ -60,7 +60,7 @@ class Analysis(Parts, Paged):
     made: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse what could not be saved."""
+        """Reject values that could not be saved."""
         if not isinstance(self.results, dict):
             raise ResultError(f"results={self.results!r}; give results by name, {{'flow': ...}}.")
         check_names(self.results)
@@ -71,18 +71,18 @@ class Analysis(Parts, Paged):
 
     @property
     def study(self) -> str:
-        """Name of its study; "" of measurements chosen one by one.
+        """Name of its study; "" for measurements chosen one by one.
 
-        Of runs saved by versions that did not keep it, the study whose results they hold.
+        For runs saved by versions that did not keep it, the study whose results they hold.
         """
-        found = study_of(self.results, self.made)
-        guessed = found.name if found is not None and found.claims else ""
+        study = study_of(self.results, self.made)
+        guessed = study.name if study is not None and study.claims else ""
         return str(self.made.get("study") or guessed)
 
     def verdicts(self) -> tuple[Verdict, ...]:
-        """What it shows of each claim of its study, as its page says it."""
-        found = study_of(self.results, self.made)
-        return () if found is None else found.verdicts(self)
+        """The verdict on each claim of its study, as shown on its page."""
+        study = study_of(self.results, self.made)
+        return () if study is None else study.verdicts(self)
 
     def __contains__(self, name: object) -> bool:
         """True if there is a result of that name."""
@@ -97,18 +97,18 @@ class Analysis(Parts, Paged):
         return len(self.results)
 
     def __dir__(self) -> list[str]:
-        """What is there, the names of the results too."""
+        """Attributes, and the names of the results."""
         return sorted({*super().__dir__(), *self.results})
 
     def _ipython_key_completions_(self) -> list[str]:
         return list(self.results)
 
     def summary(self) -> str:
-        """A few lines that say what came out."""
-        told = self._told()
-        width = max(map(len, told), default=0) + 1
+        """A summary of the results in a few lines."""
+        results = self._told()
+        width = max(map(len, results), default=0) + 1
         lines = [self.title]
-        lines += [f"  {name:<{width}} {result.summary()}" for name, result in told.items()]
+        lines += [f"  {name:<{width}} {result.summary()}" for name, result in results.items()]
         lines += [f"  note: {note}" for note in (*self.notes, *unknown(self.made))]
         return "\n".join(lines)
 
@@ -128,16 +128,18 @@ class Analysis(Parts, Paged):
         show(self.title, *parts)
 
     def _told(self) -> dict[str, Result]:
-        """The results that are told of themselves; others lie behind their figures."""
+        """The results with a summary; curves of untrained networks only appear behind figures."""
         return {
-            name: own for name, own in self.results.items() if not isinstance(own, UntrainedCurves)
+            name: result
+            for name, result in self.results.items()
+            if not isinstance(result, UntrainedCurves)
         }
 
     def plot(self, name: str, show: str | None = None) -> "go.Figure":
         """The figure of one result, with untrained networks behind its curves where they were measured.
 
         Args:
-            name: Of the result.
+            name: Name of the result.
             show: One of its `shows`.
 
         Raises:
@@ -157,8 +159,8 @@ class Analysis(Parts, Paged):
         Args:
             folder: A new or empty folder.
             page: Write `index.html` too, see `to_html`.
-            overwrite: The folder may hold files: those saved before are replaced as long as nobody
-                changed them, all others stay.
+            overwrite: The folder may hold files: saved files are replaced unless they were
+                changed, all others stay.
 
         Raises:
             ResultError: the folder cannot be written, or holds files that would be lost.
@@ -169,7 +171,7 @@ class Analysis(Parts, Paged):
         return Path(expanduser(folder))
 
     def save_into(self, place: Folder, *, page: bool = False) -> None:
-        """As `save`, into a folder that is open already."""
+        """Write all results into an open folder, see `save`."""
         content, fault = None, None
         if page:
             try:
@@ -191,11 +193,12 @@ class Analysis(Parts, Paged):
             ResultError: missing or damaged files, or a newer layout.
         """
         saved, about = read_results(folder)
-        # One of the new name beside it keeps both as they are; so does another kind, of a user's measurement.
+        # Keep both if a result of the new name exists; also keep the old name of another type, of a custom measurement.
         now = {
-            name: own
-            if type(result).__name__ == f"{(own := key_now(name)).title().replace('_', '')}Result"
-            and own not in saved
+            name: new_name
+            if type(result).__name__
+            == f"{(new_name := key_now(name)).title().replace('_', '')}Result"
+            and new_name not in saved
             else name
             for name, result in saved.items()
         }
@@ -204,7 +207,7 @@ class Analysis(Parts, Paged):
         return cls(results, about.title, tuple(about.notes), prompts, dict(about.made))
 
     def about(self) -> About:
-        """What is saved once for all results."""
+        """The data that is saved once for all results."""
         prompts = [batch.to_dict() for batch in self.prompts]
         return About(self.title, self.notes, self.made, prompts)
 
@@ -217,16 +220,16 @@ class Analysis(Parts, Paged):
         return page_of(self)
 
 
-# --- as plain values, for programs ---
+# --- plain values, for programs ---
 
 
 def in_lines(analysis: Analysis) -> str:
-    """The summary, and below it a line for every claim of its study: status, name, what was found."""
-    found = [
-        f"  {own.status:<16} {own.claim.partition(':')[0]}: {own.line}"
-        for own in analysis.verdicts()
+    """The summary, then one line per claim of its study: status, name, finding."""
+    lines = [
+        f"  {verdict.status:<16} {verdict.claim.partition(':')[0]}: {verdict.line}"
+        for verdict in analysis.verdicts()
     ]
-    return "\n".join([analysis.summary(), *(["Claims", *found] if found else [])])
+    return "\n".join([analysis.summary(), *(["Claims", *lines] if lines else [])])
 
 
 def described(analysis: Analysis) -> dict[str, Any]:
@@ -234,35 +237,35 @@ def described(analysis: Analysis) -> dict[str, Any]:
     return {
         "title": analysis.title,
         "notes": list(analysis.notes),
-        "verdicts": [asdict(own) | {"line": own.line} for own in analysis.verdicts()],
+        "verdicts": [asdict(verdict) | {"line": verdict.line} for verdict in analysis.verdicts()],
         "results": {name: result_values(result) for name, result in analysis.results.items()},
     }
 
 
 def result_values(result: Result) -> dict[str, Any]:
-    """Kind, sentence, and every quantity by cell: value, low and high with the labels of the axes.
+    """Type, summary, and every quantity by cell: value, low and high with the labels of the axes.
 
-    Results that estimate nothing over prompts have no quantities.
+    Results without estimates over prompts have no quantities.
     """
-    known = result.estimates() if result.quantities() else {}
+    estimates = result.estimates() if result.quantities() else {}
     return {
         "kind": type(result).__name__,
         "summary": result.summary(),
         "variants": result.provenance.get("variants", {}),
-        "quantities": {str(name): _cells(own) for name, own in known.items()},
+        "quantities": {str(name): _cells(estimate) for name, estimate in estimates.items()},
     }
 
 
-def _cells(own: "xr.DataArray") -> dict[str, Any]:
-    axes = {str(dim): own.coords[dim].values.tolist() for dim in own.dims if dim != "end"}
-    ends = {end: own.sel(end=end).values.tolist() for end in ENDS}
-    return {"unit": own.attrs["unit"], "axes": axes, **ends}
+def _cells(estimate: "xr.DataArray") -> dict[str, Any]:
+    axes = {str(dim): estimate.coords[dim].values.tolist() for dim in estimate.dims if dim != "end"}
+    ends = {end: estimate.sel(end=end).values.tolist() for end in ENDS}
+    return {"unit": estimate.attrs["unit"], "axes": axes, **ends}
 
 
-# --- its prompts: those its results are of, never another study's ---
+# --- its prompts: those of its results, never of another study ---
 
 SIDES = ("prompts", "false_prompts")
-"""Of the provenance of a result."""
+"""Keys of the provenance of a result."""
 
 
 class PromptSets(tuple[PromptBatch, ...]):
@@ -279,12 +282,12 @@ class PromptSets(tuple[PromptBatch, ...]):
 
 
 def check_prompts(prompts: object, results: Mapping[str, Result]) -> PromptSets:
-    """The prompts, if the results can be of them.
+    """The prompts, if the results can come from them.
 
-    Results of other prompts may stand beside them, such as heads chosen on another task.
+    Results of other prompts may be among them, such as heads chosen on another task.
 
     Raises:
-        ResultError: no batches, or none of the results that say what they are of is of these.
+        ResultError: no batches, or results that name their prompts, none of them these.
     """
     batches = (prompts,) if isinstance(prompts, PromptBatch) else prompts
     if not isinstance(batches, tuple | list) or len(batches) > len(SIDES):
@@ -313,10 +316,10 @@ def check_prompts(prompts: object, results: Mapping[str, Result]) -> PromptSets:
 def batches_of(
     saved: Sequence[Mapping[str, Any]], results: Mapping[str, Result], folder: str | Path
 ) -> PromptSets:
-    """Batches from what a folder holds of them.
+    """Batches from the saved values of a folder.
 
     Raises:
-        ResultError: they are damaged, or not those of the results.
+        ResultError: they are damaged, or not the prompts of the results.
     """
     try:
         return check_prompts(tuple(PromptBatch.from_dict(values) for values in saved), results)

@@ -1,4 +1,4 @@
-"""The study of anchors in any text: which spans and tokens later text rests on."""
+"""The study of anchors in any text: which spans and tokens later text depends on."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -23,7 +23,7 @@ from icl_mech.studies.judge import Verdict
 from icl_mech.studies.study import FEW, Mean, Study
 
 PROXIMITIES = {4: 12, 2: 7, 1: 0}
-"""Following spans that scores leave out, and the fewest spans of a text for it."""
+"""Number of following spans that scores leave out, and the minimum number of spans in a text for it."""
 
 
 def _steps(
@@ -33,7 +33,7 @@ def _steps(
     reduction: Reduction = "sum_then_abs",
     loss: Loss | None = None,
 ) -> None:
-    """Attention and saliency between spans, suppression, their agreement, and anchor tokens.
+    """Measure attention and saliency between spans, suppression, their agreement, and anchor tokens.
 
     Raises:
         PromptError: prompts with demonstrations.
@@ -51,7 +51,7 @@ def _steps(
             f"distance of {proximity} or more, not of {max(PROXIMITIES)}, which takes "
             f"{PROXIMITIES[max(PROXIMITIES)]} spans."
         )
-    found: dict[str, AnyMeasurement[Any, Any]] = {
+    measurements: dict[str, AnyMeasurement[Any, Any]] = {
         "span_flow": SpanFlow(proximity=proximity),
         "span_saliency": SpanFlow(loss, reduction, "saliency", proximity),
         "anchor_tokens": AnchorTokens(loss, reduction),
@@ -59,15 +59,15 @@ def _steps(
     }
     bench.run(
         {
-            name: Item.checked(own, bench.model, prompts, bench.options)
-            for name, own in found.items()
+            name: Item.checked(measurement, bench.model, prompts, bench.options)
+            for name, measurement in measurements.items()
         }
     )
     _agreement(bench, shortest, proximity)
 
 
 def _agreement(bench: Bench, shortest: int, proximity: int) -> None:
-    """Attention against suppression, where texts have enough spans."""
+    """Compare attention with suppression, if texts have enough spans."""
     attention, saliency, effects = (
         bench.results[name] for name in ("span_flow", "span_saliency", "suppression")
     )
@@ -92,22 +92,22 @@ GAINS: dict[Loyalty, str] = {
     "log_prob": "log-probability",
     "next_tokens": "unchanged next tokens",
 }
-"""What is compared after stand-ins for a text; the divergence must be smaller, the others larger."""
+"""What is compared after compressed texts; the divergence must be smaller, the others larger."""
 
 RANDOM = "hidden_random"
 
 
 def _gain(measure: Loyalty) -> Effect:
-    """After the ends of spans minus after as many random tokens, per token."""
+    """Difference per token between keeping the ends of spans and keeping as many random tokens."""
 
     def of(run: Run) -> Interval | None:
-        found: CompareCompressionResult = run["compare_compression"]
-        if found.kl is None or not {ENDS, RANDOM} <= set(found.methods):
+        result: CompareCompressionResult = run["compare_compression"]
+        if result.kl is None or not {ENDS, RANDOM} <= set(result.methods):
             return None
-        ends, random = (found.kept[found.methods.index(own)] for own in (ENDS, RANDOM))
-        # Of one span before the query both keep its end: nothing is compared.
-        apart = all(one != other for one, other in zip(ends, random, strict=True))
-        return found.difference(ENDS, RANDOM, measure) if apart else None
+        ends, random = (result.kept[result.methods.index(method)] for method in (ENDS, RANDOM))
+        # With one span before the query both keep its end, so there is nothing to compare.
+        apart = all(at_end != at_random for at_end, at_random in zip(ends, random, strict=True))
+        return result.difference(ENDS, RANDOM, measure) if apart else None
 
     ends = DIFFERENCE if measure == "next_tokens" else None
     name = f"{GAINS[measure]} after ends minus random tokens"
@@ -119,21 +119,21 @@ CARRY = Claim(
     list(map(_gain, GAINS)),
     "compare_compression",
 )
-"""Judged where texts were compressed: `analyze(..., study="anchors", measurements=[CompareCompression()])`.
+"""Judged if texts were compressed: `analyze(..., study="anchors", measurements=[CompareCompression()])`.
 
 The random tokens are one of each span, and the end right before what follows, which both keep; so there is no
-verdict where a text has one span before the query.
+verdict if a text has one span before the query.
 """
 
 
 def _headline(
     results: Mapping[str, Result], verdicts: Sequence[Verdict], model: str, task: str
 ) -> tuple[str, str]:
-    """The question, the span that changes most, and how far effects reach."""
-    found = [own for own in results.values() if isinstance(own, SuppressionResult)]
-    if not found or not model:
+    """The question, and as its answer the span with the largest effect and how far effects reach."""
+    suppressions = [result for result in results.values() if isinstance(result, SuppressionResult)]
+    if not suppressions or not model:
         return "", ""
-    most, reach, *_ = (figure.answer for figure in found[0].figures())
+    most, reach, *_ = (figure.answer for figure in suppressions[0].figures())
     return f"Which parts of a text does {model} depend on?", f"{most} {reach}"
 
 
@@ -170,7 +170,7 @@ MEANS = (
         "compare_compression-ends",
         CARRY.effects[0],
         limits=FEW,
-        told=[own.name for own in CARRY.effects],
+        told=[effect.name for effect in CARRY.effects],
     ),
 )
 

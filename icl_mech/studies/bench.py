@@ -1,4 +1,4 @@
-"""`Bench`: measures one model, keeps what is finished, and continues where it was stopped."""
+"""`Bench`: measures one model, keeps finished results, and resumes where it was stopped."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -19,13 +19,13 @@ R = TypeVar("R", bound=Result)
 
 @dataclass
 class Bench:
-    """One model under measurement, and what came out so far.
+    """One model and its results so far.
 
     Attributes:
-        model: What is measured.
+        model: The measured model.
         options: How to run.
-        out: Folder where every finished result is kept at once, or None.
-        results: Finished results by name, in the order they were asked for.
+        out: Folder where every finished result is saved at once, or None.
+        results: Finished results by name, in the order in which they were requested.
         notes: What was left out and why.
         resumed: Number of results that an earlier, stopped call left.
     """
@@ -43,15 +43,15 @@ class Bench:
         *measurements: AnyMeasurement[Any, Any],
         optional: Sequence[AnyMeasurement[Any, Any]] = (),
     ) -> None:
-        """Measure side by side; passes they have in common are made once.
+        """Make measurements together; passes that they share are made once.
 
         Args:
             data: Prompts, or a pair (true, false).
-            *measurements: What to measure.
-            optional: Measured with them, or left out with a note where it cannot be.
+            *measurements: The measurements.
+            optional: Further measurements, left out with a note where they are not possible.
 
         Raises:
-            IclMechError: what a measurement refuses, before anything runs.
+            IclMechError: a measurement rejects model, prompts or options, before anything runs.
         """
         items: dict[str, Item] = {}
         texts: dict[tuple[int, ...], Any] = {}
@@ -68,21 +68,21 @@ class Bench:
         self.run(items)
 
     def run(self, items: dict[str, Item]) -> None:
-        """The results of named items; finished ones are taken from the folder."""
+        """Compute the results of named items; finished ones are loaded from the folder."""
         weights = self.model.fingerprint(exact=True) if self.out is not None else ""
         if self.out is not None and self.model.has_own_hooks:
             raise RunError(
                 f"{self.model.info.name!r} has hooks of your own in place, by which finished results "
                 "could not be recognised. Measure without out=, or make them an intervention."
             )
-        found = {name: self._finished(name, item, weights) for name, item in items.items()}
+        finished = {name: self._finished(name, item, weights) for name, item in items.items()}
         self.results |= dict.fromkeys(items, Result())
         names = {id(item): name for name, item in items.items()}
-        for name, result in found.items():
+        for name, result in finished.items():
             if result is not None:
                 self.results[name] = result
                 self.resumed += 1
-        left = [item for name, item in items.items() if found[name] is None]
+        left = [item for name, item in items.items() if finished[name] is None]
         for item, result in completed(self.model, left, self.options):
             name = names[id(item)]
             faster = self._finished(name, item, weights)  # another process may have been
@@ -92,17 +92,17 @@ class Bench:
                 self.results[name] = faster
 
     def keep(self, name: str, result: Result) -> None:
-        """Remember a finished result, on disk at once if there is a folder."""
+        """Keep a finished result, saved at once if there is a folder."""
         self.results[name] = result
         if self.out is not None and stage() is None:
             result.save(self.out / name, overwrite=True)
 
     def kept(self, name: str, kind: type[R]) -> R | None:
-        """A result of this kind that the folder holds already."""
+        """A result of this type that the folder already holds; None if there is none."""
         if self.out is None or is_vacant(self.out / name):
             return None
-        found = Result.load(self.out / name)
-        return found if isinstance(found, kind) else None
+        result = Result.load(self.out / name)
+        return result if isinstance(result, kind) else None
 
     def order(self, names: Sequence[str]) -> None:
         """Put these results first, in this order."""
@@ -116,7 +116,7 @@ class Bench:
         return next(f"{name}_{i}" for i in range(2, len(taken) + 3) if f"{name}_{i}" not in taken)
 
     def _finished(self, name: str, item: Item, weights: str) -> Result | None:
-        """What an earlier, stopped run left of this item.
+        """The result that an earlier, stopped run left of this item; None if there is none.
 
         Raises:
             RunError: the folder holds something else under this name.
@@ -124,7 +124,7 @@ class Bench:
         if self.out is None or is_vacant(self.out / name):
             return None
         with Folder(self.out / name, beside=True):
-            pass  # what a killed process left is tidied
+            pass  # removes what a killed process left
         try:
             result = Result.load(self.out / name)
         except ResultError as error:
@@ -145,7 +145,7 @@ class Bench:
 
 
 def prepared_folder(out: str | Path | None) -> Path | None:
-    """The folder for finished results, made if it is not there.
+    """The folder for finished results, created if it does not exist.
 
     Raises:
         ResultError: it cannot be written, or another file is where its index belongs.
@@ -153,7 +153,7 @@ def prepared_folder(out: str | Path | None) -> Path | None:
     if out is None:
         return None
     folder = given_path(out, option="out")
-    if stage() is not None:  # nothing is written; what is finished need not be measured
+    if stage() is not None:  # a rehearsal writes nothing; finished results need no measuring
         return None if is_vacant(folder) else folder
     with Folder(folder, beside=True, files=[PROMPTS, INDEX]) as place:
         place.claim()
@@ -161,17 +161,17 @@ def prepared_folder(out: str | Path | None) -> Path | None:
 
 
 def _of_scores(items: Iterable[Item]) -> list[str]:
-    """What is said of label words that are scored whole, once."""
+    """A note on label words that are scored as whole words because some share their first token."""
     sets = [
-        own
+        prompts
         for item in items
-        for own in (item.given if isinstance(item.given, tuple) else (item.given,))
+        for prompts in (item.given if isinstance(item.given, tuple) else (item.given,))
     ]
-    found = next((own for prompts in sets if (own := alike(prompts))), None)
-    if found is None:
+    match = next((words for prompts in sets if (words := alike(prompts))), None)
+    if match is None:
         return []
-    one, two, _ = found
+    first, second, _ = match
     return [
-        f"Label words are scored whole ({sets[0].score}), since some begin with the same token, such as {one!r} and "
-        f"{two!r}. What reads logits inside the model (flow, saliency) takes such classes for one."
+        f"Label words are scored whole ({sets[0].score}), since some begin with the same token, such as {first!r} and "
+        f"{second!r}. What reads logits inside the model (flow, saliency) takes such classes for one."
     ]

@@ -1,4 +1,4 @@
-"""The study of what acts: sets of heads side by side, function vectors, calibration and what answers follow.
+"""The causal study: sets of heads compared, function vectors, calibration, and whether answers follow taught labels.
 
 After Todd et al. 2024, Olsson et al. 2022, Halawi et al. 2023 and Yin and Steinhardt 2025.
 """
@@ -32,20 +32,20 @@ from icl_mech.studies.shares import Parts, ratio
 from icl_mech.studies.study import FEW, SEEDS, Mean, Study
 
 HEADS = 5
-"""Heads of each set; fewer in models with fewer than 40."""
+"""Number of heads in each set; fewer in models with fewer than 40 heads."""
 
 SETS = 4
 """Function-vector, induction, false induction and label-promoting heads."""
 
 VECTOR_HEADS = 10
-"""Heads whose outputs make the function vector (the paper's number)."""
+"""Number of heads whose outputs make the function vector (the paper's number)."""
 
 DRAWS = 5
-"""Texts of random words after each context; contexts differ, so that few are enough for their mean."""
+"""Texts of random words after each context; contexts differ, so a few are enough for the mean."""
 
 Sets = Mapping[str, tuple[tuple[int, int], ...]]
 
-# --- the sets of heads that the field compares ---
+# --- the sets of heads in the literature ---
 
 FUNCTION_VECTOR = "function vector"
 INDUCTION = "induction"
@@ -54,13 +54,13 @@ LABEL_PROMOTING = "label promoting"
 
 
 class Expected(NamedTuple):
-    """What is claimed of a set of heads.
+    """The claim on a set of heads.
 
     Attributes:
-        name: Of the set.
-        claim: In words.
+        name: Name of the set.
+        claim: The claim, in words.
         side: Demonstrations with which it is tested.
-        rising: Removing its own heads raises the right answer, and more than removing random ones.
+        rising: Removing these heads raises the right answer, and more than removing random ones.
     """
 
     name: str
@@ -100,18 +100,18 @@ EXPECTED = (
 
 
 def _steps(bench: Bench, pair: Pair, *, seed: int = 0) -> None:
-    """Heads are chosen by four measures on one half of the pairs, and ablated on the other.
+    """Choose heads by four measures on one half of the pairs, and ablate them on the other.
 
     Raises:
-        PromptError: sets that are no pairs, queries that come twice or all of one class, too few
+        PromptError: sets that are not pairs, queries that occur twice or all have one class, too few
             pairs to choose heads on one half and test them on the other, or interventions that may
-            go by the number of a prompt.
+            depend on the index of a prompt.
         RunError: processed weights, or too few heads.
     """
     check_own_weights(bench.model, "The causal study")
     check_pairs(*pair)
     total = bench.model.info.n_layers * bench.model.info.n_heads
-    # As many heads again are left for the random ones.
+    # The same number of heads must be left as random controls.
     count = min(HEADS, total // (2 * SETS))
     if not count:
         raise RunError(
@@ -148,7 +148,7 @@ def _steps(bench: Bench, pair: Pair, *, seed: int = 0) -> None:
 
 
 def _vector(bench: Bench, testing: Pair) -> None:
-    """The function vector of the chosen half in queries of the other, without demonstrations."""
+    """Add the function vector of the choosing half to queries of the other half, without demonstrations."""
     mediation, bare = bench.results["head_mediation"], without_demonstrations(testing[0])
     assert isinstance(mediation, HeadMediationResult)
     info = bench.model.info
@@ -167,12 +167,12 @@ def _vector(bench: Bench, testing: Pair) -> None:
 
 
 def chosen(results: Mapping[str, Result], count: int) -> Sets:
-    """The heads that each measure puts first, so many of each."""
+    """The top `count` heads by each measure."""
     mediation, induction = (results[name] for name in ("head_mediation", "induction_scores"))
     assert isinstance(mediation, HeadMediationResult)
     assert isinstance(induction, InductionScoresResult)
     sets = {FUNCTION_VECTOR: mediation.top(count, "difference"), INDUCTION: induction.top(count)}
-    # Open answers have no prefix matching.
+    # Prefix matching is not defined for open answers.
     scores = results.get("head_scores")
     if not isinstance(scores, HeadScoresResult):
         return sets
@@ -182,21 +182,21 @@ def chosen(results: Mapping[str, Result], count: int) -> Sets:
     return sets
 
 
-# --- sets of heads, each without those of the others ---
+# --- ablations of sets of heads, each without the heads of the other sets ---
 
 
 def _compared(run: Run) -> int:
-    """Pairs on which heads are ablated."""
+    """Number of pairs on which heads are ablated."""
     result: CompareHeadsResult = run[CompareHeadsResult]
     return len(result.plain)
 
 
 REMOVAL: Any = {"measure": "removal", "prompts": _compared}
-"""How effects of removing heads are taken together."""
+"""Common measure and number of prompts of effects of removing heads."""
 
 
 def _set_claim(expected: Expected) -> Claim:
-    """What is said of one set of heads."""
+    """The claim on one set of heads."""
 
     def effect(run: Run, *, beside: bool) -> Interval | None:
         result: CompareHeadsResult = run[CompareHeadsResult]
@@ -234,7 +234,7 @@ def _set_claim(expected: Expected) -> Claim:
 
 
 def _beyond_bare(expected: Expected) -> Effect:
-    """What a set of heads does with demonstrations beyond what it does without: heads that read the query do both."""
+    """Effect of a set of heads with demonstrations minus without: heads that read the query have both."""
 
     def effect(run: Run) -> Interval | None:
         result: CompareHeadsResult = run[CompareHeadsResult]
@@ -248,7 +248,7 @@ def _beyond_bare(expected: Expected) -> Effect:
 
 
 def _carried(expected: Expected) -> Effect:
-    """Share of what demonstrations do to the right above the taught logit that goes without a set's heads."""
+    """Share of the effect of demonstrations on the right minus the taught logit that is lost without a set of heads."""
     true = expected.side == "true"
 
     def parts(run: Run) -> Parts | None:
@@ -265,7 +265,7 @@ def _carried(expected: Expected) -> Effect:
 
 
 def _harm(run: Run) -> Interval:
-    """How much false demonstrations lower the logit of the right above the taught label."""
+    """How much false demonstrations lower the right minus the taught logit."""
     result: CompareHeadsResult = run[CompareHeadsResult]
     return mean_interval(result.plain[:, 0, 0] - result.plain[:, 0, 1])
 
@@ -281,7 +281,7 @@ def _steered(run: Run) -> Facts | None:
 
 
 def _vector_gain(run: Run) -> Interval | None:
-    """Change of the right answer's logit by a function vector a third of the way."""
+    """Change of the right answer's logit when a function vector is added after a third of the layers."""
     result: SteerResult = run[SteerResult]
     return result.gain if result.kind == "add" else None
 
@@ -317,7 +317,7 @@ NEEDS = {
     FALSE_INDUCTION: (HARM,),
     LABEL_PROMOTING: (HARM,),
 }
-"""What is asked for before a claim on each set means anything."""
+"""Effects that must be clear before the claim on a set can be judged."""
 
 SET_CLAIMS = tuple(map(_set_claim, EXPECTED))
 
@@ -377,29 +377,31 @@ PRIOR = Claim(
 
 
 def _answers(results: Mapping[str, Result], verdicts: Sequence[Verdict]) -> Facts:
-    """Sets of heads that can be judged, and those that do what is claimed."""
-    result = next(each for each in results.values() if isinstance(each, CompareHeadsResult))
+    """Sets of heads that can be judged, and sets whose claim is supported."""
+    result = next(result for result in results.values() if isinstance(result, CompareHeadsResult))
     names = {expected.claim: expected.name for expected in _known(result)}
-    judged = {names[each.claim]: each.status for each in verdicts if each.claim in names}
+    judged = {
+        names[verdict.claim]: verdict.status for verdict in verdicts if verdict.claim in names
+    }
     known = [name for name, status in judged.items() if status != "cannot be judged"]
     acting = [name for name, status in judged.items() if status == "supported"]
     return {"pairs": len(result.plain), "known": known, "acting": acting}
 
 
 def _known(result: CompareHeadsResult) -> list[Expected]:
-    return [own for own in EXPECTED if own.name in result.sets]
+    return [expected for expected in EXPECTED if expected.name in result.sets]
 
 
-def _set_mean(own: Expected) -> Mean:
-    without = f"without {own.name} heads, logits"
+def _set_mean(expected: Expected) -> Mean:
+    without = f"without {expected.name} heads, logits"
     return Mean(
-        f"What happens without the {own.name} heads?",
-        f"{own.name.capitalize()} heads",
-        f"compare_heads-{own.name.replace(' ', '_')}",
+        f"What happens without the {expected.name} heads?",
+        f"{expected.name.capitalize()} heads",
+        f"compare_heads-{expected.name.replace(' ', '_')}",
         without,
         ("seed",),
         limits=f"what heads do that two sets share, which are left out of both; {SEEDS}",
-        told=(without, f"{own.name} above random heads, logits"),
+        told=(without, f"{expected.name} above random heads, logits"),
     )
 
 

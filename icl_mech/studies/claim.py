@@ -1,6 +1,6 @@
-"""`Claim`: a declaration of what is said of models, the effects it requires, and what it means in answers.
+"""`Claim`: a statement about models, the effects it requires, and how much of the answer depends on it.
 
-Nothing here decides: status and p-value are made by `icl_mech.studies.judge`, from one run or from means.
+Nothing is decided here: `icl_mech.studies.judge` computes status and p-value, from one run or from means.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,26 +17,26 @@ from icl_mech.results import Result
 from icl_mech.results.judging import Required, combined, required
 
 DIFFERENCE = (-1.0, 1.0)
-"""Between which differences of shares lie."""
+"""Range of differences of fractions."""
 
 LEAST = 0.1
-"""Least share of the answer's gain that must depend on what is claimed, unless the claim says otherwise."""
+"""Default minimum share of the answer's gain that must depend on the claimed mechanism."""
 
 
 @runtime_checkable
 class Run(Protocol):
-    """What a claim is judged by: an `Analysis`."""
+    """The evidence for claims: an `Analysis`."""
 
     @property
     def results(self) -> Mapping[str, Result]:
-        """By name."""
+        """Results by name."""
 
     @property
     def prompts(self) -> Sequence[PromptBatch]:
         """One batch, or true and false ones; none if they were not kept."""
 
     def __getitem__(self, key: Any) -> Any:
-        """A result by its name or kind.
+        """A result by its name or type.
 
         Raises:
             MissingResult: there is none.
@@ -44,13 +44,13 @@ class Run(Protocol):
 
 
 class Evidence(NamedTuple):
-    """What is known of one effect, in a run or on average.
+    """The evidence on one effect, in a run or on average.
 
     Attributes:
         interval: Estimate with its 95 % interval, and its controls.
-        prompts: On how many prompts it rests; None if that is not known.
-        sample: Of how many units (prompts, seeds, tasks) the interval is a mean, which its p-value goes by.
-        units: How many of these there are to add to, see `would_do`.
+        prompts: Number of prompts it rests on; None if not known.
+        sample: Number of units (prompts, seeds, tasks) that the interval averages, used for its p-value.
+        units: Number of units that more could be added to, see `would_do`.
     """
 
     interval: Interval
@@ -64,21 +64,21 @@ class Effect:
     """A number of a run, with its interval over prompts.
 
     Attributes:
-        name: By which tables show it and `Sweep.average` takes it.
+        name: Its name in tables and for `Sweep.average`.
         of: `part.quantity`, such as `flow.share`, or a function of an `Analysis` that gives a number, an
-            interval (value, low, high) or labelled samples, and None where it cannot.
-        null: What no effect would give.
+            interval (value, low, high) or labelled samples, and None if it cannot.
+        null: Its value if there is no effect.
         rising: The claim says that it lies above `null`; else below.
-        ends: Between which it lies by its definition, as far as that is known.
-        measure: Effects of one measure are it beside several controls, or taken in several ways: it is clear where
-            all of them are. Empty: a measure of its own.
-        opposite: Beyond which, on the other side, the claim has it the other way; None: `null`.
-        prompts: On how many it rests; None: all of the result.
-        parts: Of a ratio of means, its numerator and denominator prompt by prompt, in a run; None where it has none.
-            Its mean over items is the ratio of the means of both.
-        instead: Where a claim needs it: another effect that does as well.
-        unclear: What is said where a claim needs it and it is not clear; `{}` is its interval.
-        unknown: What is said where a claim needs it and it was not measured.
+        ends: Its range by definition, if known.
+        measure: Effects with the same measure compare it with several controls, or estimate it in several ways: it
+            is clear if all of them are. Empty: a measure of its own.
+        opposite: Threshold on the other side beyond which it shows the opposite of the claim; None: `null`.
+        prompts: Number of prompts it rests on; None: all prompts of the result.
+        parts: For a ratio of means, its numerator and denominator for each prompt of a run; None if it has none.
+            Its mean over runs is the ratio of the means of both.
+        instead: An effect that may be clear instead, where a claim needs this one.
+        unclear: Message where a claim needs it and it is not clear; `{}` is its interval.
+        unknown: Message where a claim needs it and it was not measured.
     """
 
     name: str
@@ -103,7 +103,7 @@ class Effect:
         check_fields(self)
 
     def interval(self, run: Run) -> Interval | None:
-        """Its value in one run; None where the run does not hold it, or it has no interval."""
+        """Its value in one run; None if the run does not hold it, or it has no interval."""
         try:
             if callable(self.of):
                 value = self.of(run)
@@ -118,14 +118,14 @@ class Effect:
         return Interval(*value) if isinstance(value, tuple) and len(value) == 3 else None
 
     def count(self, run: Run) -> int | None:
-        """On how many prompts it rests, where that is said of it."""
+        """Number of prompts it rests on; None unless the effect defines it."""
         try:
             return None if self.prompts is None else self.prompts(run)
         except MissingResult:
             return None
 
     def evidence(self, run: Run, part: str = "") -> Evidence | None:
-        """What one run says of it; None where it says nothing."""
+        """Its evidence in one run; None if there is none."""
         interval = self.interval(run)
         if interval is None:
             return None
@@ -141,23 +141,23 @@ class Effect:
         *,
         null: float | None = None,
     ) -> Required:
-        """What an interval of it says of a claim; see `Evidence`.
+        """What its interval shows about a claim; see `Evidence`.
 
         Args:
             interval: Estimate with its 95 % interval; None if there is none.
-            prompts: On how many it rests.
-            sample: Of how many units it is a mean; None: of the prompts.
-            units: How many of these there are to add to; None: the prompts.
-            null: Instead of its own, on both sides.
+            prompts: Number of prompts it rests on.
+            sample: Number of units that it averages; None: the prompts.
+            units: Number of units that more could be added to; None: the prompts.
+            null: Replaces the null of the effect, on both sides.
         """
-        level, other = (self.null, self.opposite) if null is None else (null, None)
-        how: dict[str, Any] = {"null": level, "rising": self.rising, "opposite": other}
+        level, opposite = (self.null, self.opposite) if null is None else (null, None)
+        how: dict[str, Any] = {"null": level, "rising": self.rising, "opposite": opposite}
         measure = required(self.name, interval, prompts=prompts, sample=sample, **how)
         return measure._replace(n=units or prompts)
 
 
 class Words(NamedTuple):
-    """What a claim's own sentences say of one run.
+    """The sentences of a claim about one run.
 
     Attributes:
         finding: Effects, intervals, comparisons and number of prompts, in one or two sentences.
@@ -170,21 +170,21 @@ class Words(NamedTuple):
 
 @dataclass(frozen=True)
 class Claim:
-    """Something said of models that effects bear on.
+    """A statement about models that effects test.
 
     Attributes:
-        text: In words: a name, a colon, a sentence.
-        effects: What it requires: every measure must be clear.
+        text: The claim in words: a name, a colon, a sentence.
+        effects: Effects it requires: every measure must be clear.
         part: Result it rests on, or section of the page of a sweep.
-        needs: Effects that must be clear for the claim to mean anything, else it cannot be judged, such as
-            `DOES` of `icl_mech.studies.competence` for what is said of how the model does the task.
-        share: How much of the answer depends on what is claimed, as a share of what demonstrations add. A claim
+        needs: Effects that must be clear for the claim to be meaningful, else it cannot be judged, such as
+            `DOES` of `icl_mech.studies.competence` for claims on how the model does the task.
+        share: How much of the answer depends on the claimed mechanism, as a share of what demonstrations add. A claim
             whose effects are clear is supported if this lies above `least`, and *present, not used* below it.
         least: The least share.
-        unless: An effect that may not be clear beside those required: if it is, the claim is mixed.
+        unless: An effect that must not be clear together with those required: if it is, the claim is mixed.
         one: All its effects are one measure, see `Effect.measure`.
-        words: Sentences about one run, where more is to be said than effects and intervals.
-        averaged: What is said of means over tasks and seeds, where that is not the same.
+        words: Sentences about one run, if there is more to say than effects and intervals.
+        averaged: The claim for means over tasks and seeds, if different.
     """
 
     text: str
@@ -208,32 +208,39 @@ class Claim:
 
     @property
     def needed(self) -> tuple[Effect, ...]:
-        """What it needs, in the order in which it is asked for."""
+        """The effects it needs, in the order in which they are checked."""
         if self.needs is None:
             return ()
         return (self.needs,) if isinstance(self.needs, Effect) else tuple(self.needs)
 
     @property
     def required_effects(self) -> tuple[Effect, ...]:
-        """All that its status rests on, but for its needs."""
-        return (*self.effects, *(own for own in (self.share, self.unless) if own is not None))
+        """All effects that its status rests on, except its needs."""
+        return (
+            *self.effects,
+            *(effect for effect in (self.share, self.unless) if effect is not None),
+        )
 
     def result_in(self, run: Run) -> str:
         """Name of the result of a run that it rests on; empty if the run does not hold it."""
         names = (self.part, self.part.partition("-")[0])
-        return next((key for own in names if (key := key_now(own, run.results)) in run.results), "")
+        return next(
+            (key for name in names if (key := key_now(name, run.results)) in run.results), ""
+        )
 
     def measures(self, each: Sequence[Required]) -> list[Required]:
-        """Those it requires, from what each of its effects says."""
-        names = (own.measure or (self.part if self.one else own.name) for own in self.effects)
+        """The measures it requires, combined from its effects."""
+        names = (
+            effect.measure or (self.part if self.one else effect.name) for effect in self.effects
+        )
         groups: dict[str, list[Required]] = {}
-        for name, own in zip(names, each, strict=True):
-            groups.setdefault(name, []).append(own)
-        return [combined(name, own) for name, own in groups.items()]
+        for name, requirement in zip(names, each, strict=True):
+            groups.setdefault(name, []).append(requirement)
+        return [combined(name, requirements) for name, requirements in groups.items()]
 
 
 def prompts_of(run: Run, part: str) -> int | None:
-    """On how many prompts a result rests."""
+    """Number of prompts that a result rests on."""
     part = key_now(part, run.results)
     origin = run.results[part].provenance if part in run.results else {}
     count = origin.get("prompts", {}).get("count")

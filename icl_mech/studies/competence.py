@@ -1,14 +1,14 @@
-"""What a claim of *how* a model does a task needs: that it does the task, and that demonstrations help it.
+"""Preconditions of a claim on *how* a model does a task: it does the task, and demonstrations help it.
 
-A model does a task if more of its answers are right than a constant answer would get, on the prompts of the run:
-with shuffled or false labels, with interventions, whatever they are. Of pairs it is calibrated accuracy with true
-demonstrations beside one over the number of classes; of open answers, right answers beside one over the number of
-choices. A lens that is not the model's answer (`variant="reference"`) does not tell.
+A model does a task if its accuracy exceeds the majority-class baseline on the prompts of the run, including any
+shuffled or false labels and interventions. Pairs are judged by calibrated accuracy with true demonstrations, against
+one over the number of classes; open answers by accuracy, against one over the number of choices. A lens that is not
+the model's answer (`variant="reference"`) does not count.
 
-Demonstrations help if the right answer is likelier with them than zero-shot (what is *used*), and likelier than with
-the same demonstrations under shuffled labels (what is *learnt from labels*). A claim needs enough of it: `LEAST_GAIN` of
-the loss that is left without them, or more right answers. Any other text before a query moves its answer a little, and of
-a gain next to nothing any path may carry a large share. What was not measured is not clear.
+Demonstrations help if the right answer is more likely with them than zero-shot (what is *used*), and more likely than
+with the same demonstrations under shuffled labels (what is *learnt from labels*). A claim needs enough of it:
+`LEAST_GAIN` of the loss that remains without them, or more right answers. Any text before a query changes its answer a
+little, and of a tiny gain any path may carry a large share. What was not measured is not clear.
 """
 
 from collections.abc import Callable, Mapping
@@ -32,20 +32,20 @@ QUESTION = "Does the model do the task?"
 HELP = "Do demonstrations help it?"
 
 LEAST_GAIN = 0.1
-"""Least share of the loss (minus log-probability of the right answer) that demonstrations must remove, unless they give
-more right answers."""
+"""Minimum share of the loss (minus log-probability of the right answer) that demonstrations must remove, unless they
+give more right answers."""
 
 
 class Competence(NamedTuple):
-    """Right answers beside those of a constant answer.
+    """Accuracy compared with a baseline.
 
     Attributes:
-        result: Name of the result that tells.
-        right: Share of right answers.
-        constant: That of a constant answer, or of chance.
-        prompts: Their number.
-        block: Of the sentence that says so.
-        answers: Of each class, where answers are classes.
+        result: Name of the result that holds the answers.
+        right: Fraction of right answers.
+        constant: Accuracy of the majority-class baseline, or chance.
+        prompts: Number of prompts.
+        block: Name of the text block that states it.
+        answers: Right answers of each class, if answers are classes.
     """
 
     result: str
@@ -57,30 +57,30 @@ class Competence(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Both, in a sentence."""
+        """Accuracy and baseline in a sentence."""
         about = {"right": self.right, "constant": self.constant, "n": self.prompts}
         return File("competence").say(self.block, answers=self.answers, **about)
 
 
 def competence(run: Run) -> Verdict | None:
-    """Whether the model does the task, by its right answers; None where nothing tells.
+    """Whether the model does the task, by its accuracy; None if no result holds it.
 
-    Supported if the interval of right answers lies above what a constant answer gets.
+    Supported if the interval of its accuracy lies above the majority-class baseline.
     """
     known, answer = _competence(run.results), verdict(ABLE, run)
     return None if answer is None or known is None else replace(answer, result=known.result)
 
 
 def helped(run: Run) -> Verdict | None:
-    """Whether the right answer is likelier with demonstrations than zero-shot, and what their labels teach.
+    """Whether the right answer is more likely with demonstrations than zero-shot, and what their labels teach.
 
-    None where it was not measured.
+    None if it was not measured.
     """
     return verdict(ADDS, run)
 
 
 def _competence(results: Mapping[str, Result]) -> Competence | None:
-    """The first result that tells."""
+    """The competence shown by the first result that holds answers."""
     for name, result in results.items():
         if (result.provenance.get("variants") or {}).get("variant") == "reference":
             continue
@@ -90,8 +90,8 @@ def _competence(results: Mapping[str, Result]) -> Competence | None:
             known = _of_answers(name, result)
             if known is not None:
                 return known
-    gains = ((name, own) for name, own in results.items() if isinstance(own, GainResult))
-    return next((_of_gain(name, own) for name, own in gains if own.labels), None)
+    gains = ((name, gain) for name, gain in results.items() if isinstance(gain, GainResult))
+    return next((_of_gain(name, gain) for name, gain in gains if gain.labels), None)
 
 
 def _of_pairs(name: str, result: LayerAccuracyResult) -> Competence:
@@ -113,7 +113,7 @@ def _of_answers(name: str, result: Predictions | AlignmentResult) -> Competence 
 
 
 def _of_gain(name: str, result: GainResult) -> Competence | None:
-    """Right answers with demonstrations, where nothing else holds them."""
+    """Competence from the right answers of `Gain`, if no other result holds them."""
     n, kind = len(result.right), answer_kind(result)
     if kind not in ("classes", "choices"):
         return None
@@ -164,7 +164,7 @@ ABLE = Claim(QUESTION, (ABOVE_CONSTANT,), words=_said)
 
 
 def _removed(run: Run, baseline: str) -> Parts | None:
-    """What demonstrations add to each prompt's right answer, and the loss of the baseline; None where it was not measured."""
+    """Gain of each prompt's right answer from demonstrations, and the loss of the baseline; None if not measured."""
     result: GainResult = run[GainResult]
     added = result.added(baseline)
     if added is None:
@@ -181,7 +181,7 @@ def _more_right(over: str) -> Callable[[Run], Interval | None]:
 
 
 def _enough(baseline: str, over: str, loss: str) -> Effect:
-    """That demonstrations remove enough of a baseline's loss, or give more right answers than it has."""
+    """The effect that demonstrations remove enough of a baseline's loss, or give more right answers than it."""
     return ratio(
         f"share of the {loss} that demonstrations remove",
         lambda run: _removed(run, baseline),
@@ -209,12 +209,12 @@ OVER_SHUFFLED = Effect(
 ADDS = Claim(HELP, (OVER_ZERO_SHOT,), "gain", words=_added)
 
 HELPED = (OVER_ZERO_SHOT, _enough("zero_shot", "over zero-shot", "zero-shot loss"))
-"""That demonstrations help, and enough."""
+"""Demonstrations help, and enough."""
 TAUGHT = (OVER_SHUFFLED, _enough("shuffled", "over shuffled labels", "loss with shuffled labels"))
-"""That their labels teach something, and enough."""
+"""Labels of demonstrations teach something, and enough."""
 
 DOES = (ABOVE_CONSTANT, *HELPED)
-"""Needed by what is said of how demonstrations are used."""
+"""Needed by claims on how demonstrations are used."""
 
 OF_TASKS = (*DOES, *TAUGHT)
-"""Where one of these is not clear, a task speaks for and against nothing that needs it."""
+"""If one of these is not clear, a task is no evidence for or against a claim that needs it."""

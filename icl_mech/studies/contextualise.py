@@ -1,10 +1,10 @@
 """Contextualise, then aggregate: do demonstrations read each other early, and does the target read them late?
 
-After arXiv 2504.00132. Edges between demonstrations and from them to the target have no matched random control: their
-rows hold hardly any other edges. So right answers must be lost, not only some of their logit, which any cut takes, and
-a stated share of what demonstrations add must go with them. Of edges between demonstrations right answers must be lost,
-too, where these stay and lead to demonstrations of other labels: a row whose usual keys are gone may lose answers for
-want of any input.
+After arXiv 2504.00132. Edges between demonstrations and from the target to demonstrations have no matched random
+control: their rows hold hardly any other edges. So attention knockout must cost right answers, not only some of their
+logit, which any knockout lowers, and a stated share of what demonstrations add. For edges between demonstrations, right
+answers must also be lost when the edges stay but lead to demonstrations with other labels: a row whose usual keys are
+gone may lose answers for lack of any input.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ from icl_mech.studies.study import FEW, Mean, Study
 
 
 def _steps(bench: Bench, prompts: PromptBatch, *, seed: int = 0) -> None:
-    """Predictions, and what they lose without some edges."""
+    """Measure predictions, and what they lose under attention knockout."""
     cuts = EdgeCuts(("contextualise", "exchange", "aggregate", "anchors"), seed=seed)
     try:
         cuts.check_options(bench.model, prompts, bench.options)
@@ -38,25 +38,25 @@ def _steps(bench: Bench, prompts: PromptBatch, *, seed: int = 0) -> None:
 
 
 def _effects(name: str, edges: str, window: str, before: str | None = None) -> list[Effect]:
-    """What the right answer loses in a window, or more than in another: its logit, and right answers.
+    """Effects of a knockout in a window, or compared with another window: on the right logit, and on right answers.
 
     None where these edges were not cut in these windows.
     """
 
-    def effect(more: str, lost: Callable[[EdgeCutsResult], Interval | None]) -> Effect:
+    def effect(suffix: str, lost: Callable[[EdgeCutsResult], Interval | None]) -> Effect:
         def read(run: Run) -> Interval | None:
             cuts: EdgeCutsResult = run[EdgeCutsResult]
             known = edges in cuts.edges and {window, before or window} <= {*cuts.windows}
             return lost(cuts) if known else None
 
-        return Effect(f"{name}{more}", read, rising=False)
+        return Effect(f"{name}{suffix}", read, rising=False)
 
     def logit(cuts: EdgeCutsResult) -> Interval | None:
         if before is None:
             return cuts.change(edges, window)
         return cuts.step(edges, before, window, beside=False)
 
-    answers = effect(", right answers", lambda own: own.right_answers(edges, window, before))
+    answers = effect(", right answers", lambda cuts: cuts.right_answers(edges, window, before))
     return [effect(", logits", logit), answers]
 
 

@@ -1,4 +1,4 @@
-"""What a page says of a run before its sections: model, task, prompts, demonstrations, versions."""
+"""Facts about a run on its page: model, task, prompts, demonstrations, versions."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,20 +14,20 @@ from icl_mech.reports import Fact
 from icl_mech.results import Result
 
 MANY = 6
-"""Classes whose numbers of prompts are listed one by one at most."""
+"""Maximum number of classes whose prompts are counted one by one."""
 
 
 def origin_of(results: Mapping[str, Result]) -> Mapping[str, Any]:
     """The provenance of the first result that names its model; empty if none does.
 
-    Of several on parts of the same prompts that of the most. What was chosen on prompts of another
-    task is no part of the study's own.
+    Among several on parts of the same prompts, the one with the most prompts. Results chosen on prompts of
+    another task do not count.
     """
     origins = [result.provenance for result in results.values() if "model" in result.provenance]
     names = [origin for origin in origins if "prompts" in origin]
     first, *_ = names or origins or [{}]
-    alike = [own for own in names if task_name(own) == task_name(first)]
-    return max(alike or [first], key=_count)
+    same_task = [origin for origin in names if task_name(origin) == task_name(first)]
+    return max(same_task or [first], key=_count)
 
 
 def _count(origin: Mapping[str, Any]) -> int:
@@ -40,9 +40,11 @@ def model_name(origin: Mapping[str, Any]) -> str:
 
 
 def weights_name(origin: Mapping[str, Any]) -> str:
-    """The name of its weights where they are published, such as `SmolLM2-135M-Instruct`."""
+    """The published name of its weights, such as `SmolLM2-135M-Instruct`, if there is one."""
     name = model_name(origin)
-    return next((own.hub_id.split("/")[-1] for own in known_models() if own.name == name), name)
+    return next(
+        (model.hub_id.split("/")[-1] for model in known_models() if model.name == name), name
+    )
 
 
 def task_name(origin: Mapping[str, Any]) -> str:
@@ -53,9 +55,9 @@ def task_name(origin: Mapping[str, Any]) -> str:
 def facts(
     results: Mapping[str, Result], prompts: Sequence[PromptBatch], made: Mapping[str, Any]
 ) -> tuple[Fact, ...]:
-    """What is known of the run; entries that nothing is known of are left out."""
+    """The known facts about the run."""
     origin = origin_of(results)
-    given = (
+    entries = (
         _model(origin),
         _task(origin.get("prompts", {}), prompts),
         _prompts(origin, results, prompts),
@@ -64,7 +66,7 @@ def facts(
         _made(origin, made),
         _versions(origin.get("versions", {})),
     )
-    return tuple(fact for fact in given if fact.value)
+    return tuple(fact for fact in entries if fact.value)
 
 
 def _model(origin: Mapping[str, Any]) -> Fact:
@@ -76,7 +78,7 @@ def _model(origin: Mapping[str, Any]) -> Fact:
     parts.append(f"{info['weights_format']} weights" if info.get("weights_format") else "")
     parts.append("processed weights" if info.get("processed_weights") else "")
     named = {"revision": info.get("revision"), "digest": str(info.get("weights") or "")[:12]}
-    parts += [f"{name} {own}" for name, own in named.items() if own]
+    parts += [f"{name} {value}" for name, value in named.items() if value]
     return Fact("Model", weights if parts[0] else name, _joined(parts))
 
 
@@ -87,8 +89,8 @@ def _task(source: Mapping[str, Any], prompts: Sequence[PromptBatch]) -> Fact:
     if not source and not prompts:
         return Fact("Task", "")
     if source.get("answers") == "open":
-        own = f"{name}, open answers"
-        return Fact("Task", own, str(task.get("source", "")).split(";")[0])
+        value = f"{name}, open answers"
+        return Fact("Task", value, str(task.get("source", "")).split(";")[0])
     classes = f"{name}, {len(labels)} classes" if labels else name
     return Fact("Task", classes, str(task.get("source", "")).split(";")[0])
 
@@ -117,7 +119,7 @@ SCORES = {
 
 
 def _written(source: Mapping[str, Any]) -> Iterator[str]:
-    """How texts became tokens, and label words scores, where that is not the usual way."""
+    """How texts were tokenised and label words scored, where that differs from the default."""
     if "exact_tokens" in source:
         yield "tokenised piece by piece (version 0.2 or earlier)"
     yield SCORES.get(source.get("score", "first"), "")
@@ -130,8 +132,10 @@ def _written(source: Mapping[str, Any]) -> Iterator[str]:
 def _answers(results: Mapping[str, Result], prompts: Sequence[PromptBatch]) -> list[int]:
     if prompts:
         return [int(a) for prompt in prompts[0] if (a := prompt.answer) is not None]
-    found = next((own for own in results.values() if isinstance(own, Predictions)), None)
-    answers = getattr(found, "answers", None)
+    predictions = next(
+        (result for result in results.values() if isinstance(result, Predictions)), None
+    )
+    answers = getattr(predictions, "answers", None)
     return [] if answers is None else [int(a) for a in answers.tolist()]
 
 
@@ -152,7 +156,7 @@ def _demonstrations(origin: Mapping[str, Any]) -> Fact:
     count = said_demonstrations(source)
     if not count:
         return Fact("Demonstrations", "")
-    kinds = [_labels(own) for own in (source, false) if own]
+    kinds = [_labels(side) for side in (source, false) if side]
     labels = " and ".join(kind for kind in kinds if kind)
     value = count + (f", {labels} labels" if labels else "")
     shared = source.get("demonstrations")
@@ -163,9 +167,9 @@ def _demonstrations(origin: Mapping[str, Any]) -> Fact:
 
 
 def _interventions(origin: Mapping[str, Any]) -> str:
-    """What the model was changed by; empty of the model as it is."""
-    each = [dict(own) for own in origin.get("interventions") or ()]
-    return "; ".join(f"{own.pop('intervention')} {shown(own)}" for own in each)
+    """The interventions on the model; empty if there were none."""
+    edits = [dict(edit) for edit in origin.get("interventions") or ()]
+    return "; ".join(f"{edit.pop('intervention')} {shown(edit)}" for edit in edits)
 
 
 def _labels(source: Mapping[str, Any]) -> str:
@@ -191,9 +195,9 @@ def _date(text: str) -> str:
 
 
 def _versions(versions: Mapping[str, Any]) -> Fact:
-    own = versions.get("icl-mech")
+    library = versions.get("icl-mech")
     others = [f"{name} {version}" for name, version in versions.items() if name != "icl-mech"]
-    return Fact("Versions", f"icl-mech {own}" if own else "", ", ".join(others))
+    return Fact("Versions", f"icl-mech {library}" if library else "", ", ".join(others))
 
 
 def _joined(parts: Sequence[str]) -> str:

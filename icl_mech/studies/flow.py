@@ -26,9 +26,9 @@ GIVEN = "All prompts share their demonstrations; intervals hold given these."
 def measurements(
     maps: Natural, reduction: Reduction, loss: Loss | None
 ) -> Sequence[AnyMeasurement[Any, Any]]:
-    """Predictions, flow, and the whole saliency maps of so many prompts, in reading order."""
-    found: list[AnyMeasurement[Any, Any]] = [Predict(), Flow(loss, reduction)]
-    return [*found, SaliencyMaps(loss, reduction, maps)] if maps else found
+    """Predictions, flow, and the full saliency maps of the first `maps` prompts, in reading order."""
+    basic: list[AnyMeasurement[Any, Any]] = [Predict(), Flow(loss, reduction)]
+    return [*basic, SaliencyMaps(loss, reduction, maps)] if maps else basic
 
 
 def _steps(
@@ -41,7 +41,7 @@ def _steps(
     loss: Loss | None = None,
     nulls: int | None = None,
 ) -> None:
-    """Everything in one pass, and the flow of untrained networks."""
+    """Measure everything in one pass, and the flow of randomly initialised models."""
     bench.measure(prompts, *measurements(maps, reduction, loss), *besides, optional=[Gain()])
     add_untrained(bench, prompts, {"flow": (Flow(loss, reduction), PROMPTS)}, nulls)
     if prompts.source.get("demonstrations") == "shared":
@@ -51,8 +51,8 @@ def _steps(
 def _headline(
     results: Mapping[str, Result], verdicts: Sequence[Verdict], model: str, task: str
 ) -> tuple[str, str]:
-    """The question, and what the figure of the flow answers."""
-    flow = next((own for own in results.values() if isinstance(own, FlowScores)), None)
+    """The question, and the answer that the flow figure gives."""
+    flow = next((result for result in results.values() if isinstance(result, FlowScores)), None)
     if flow is None or not model:
         return "", ""
     answers = [figure.answer for figure in flow.figures() if figure.question]

@@ -1,4 +1,4 @@
-"""What a run will cost: rows, time, memory and disk, from a rehearsal of it and a few trials on this device."""
+"""Forecast the cost of a run: rows, time, memory and disk, from a rehearsal and a few trials on this device."""
 
 import resource
 import time
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SLACK = 1.2
-"""What the allocator takes for a pass, in bytes that its tensors hold."""
+"""Memory that the allocator takes for a pass, as a multiple of the bytes in its tensors."""
 
 OF_NOISE = "The rehearsal came to this after passes that it fills with noise; a run may not."
 
@@ -31,24 +31,24 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class ItemForecast:
-    """One run of one model, or as many alike.
+    """Forecast for one run of one model, or for several equal ones.
 
     Attributes:
-        title: Which.
-        items: How many are like it: those of a sweep that differ in their seed alone. All else is of one.
-        prompts: Prompts, of a pair those of both sides.
-        tokens: Tokens of a prompt, the mean.
-        longest: Of the longest prompt.
-        rows: Token rows through a block, `forward` (what is recomputed counts again) and `backward` (for each
-            prompt where a beginning is shared), and rows that become logits of the vocabulary (`unembed`).
-        cpu_seconds: Of the processor; of a GPU by the clock.
-        seconds: By the clock, with the machine as busy as it was during the trials.
-        memory: Peak by device, in bytes; of a CPU that of the whole process.
+        title: Title of the run.
+        items: Number of equal runs: runs of a sweep that differ only in their seed. All other fields are for one.
+        prompts: Number of prompts, of both sides for a pair.
+        tokens: Mean number of tokens per prompt.
+        longest: Number of tokens in the longest prompt.
+        rows: Token rows through a block, `forward` (recomputed rows count again) and `backward` (for each
+            prompt where a prefix is shared), and rows that become logits of the vocabulary (`unembed`).
+        cpu_seconds: Processor time; for a GPU wall-clock time.
+        seconds: Wall-clock time at the load of the machine during the trials.
+        memory: Peak by device, in bytes; for a CPU the peak of the whole process.
         needed: Bytes of it that are not in use yet.
         free: Bytes that were free when the forecast began.
         disk: Bytes of the saved results, without a page.
-        options: What would make a run fit that does not.
-        notes: What the forecast rests on.
+        options: Changes that would make the run fit, if it does not.
+        notes: Assumptions of the forecast.
     """
 
     title: str
@@ -68,12 +68,12 @@ class ItemForecast:
 
     @property
     def fits(self) -> bool:
-        """True if what it needs is free."""
+        """True if the memory it needs is free."""
         return self.needed <= self.free
 
     def __str__(self) -> str:
-        """A few lines."""
-        peaks = listed(f"{_size(own)} on {device}" for device, own in self.memory.items())
+        """The forecast in a few lines."""
+        peaks = listed(f"{_size(peak)} on {device}" for device, peak in self.memory.items())
         lines = (
             f"{self.title}{f' (x {self.items})' if self.items > 1 else ''}",
             f"prompts  {self.prompts} of {self.tokens:.0f} tokens, the longest {self.longest}",
@@ -82,18 +82,18 @@ class ItemForecast:
             f"memory   about {peaks}; {_size(self.needed)} more than now, {_size(self.free)} free: "
             f"{'fits' if self.fits else 'DOES NOT FIT'}",
             f"disk     about {_size(self.disk)}",
-            *(f"to fit   {own}" for own in self.options),
-            *(f"note     {own}" for own in self.notes),
+            *(f"to fit   {option}" for option in self.options),
+            *(f"note     {note}" for note in self.notes),
         )
         return "\n  ".join(lines)
 
 
 @dataclass(frozen=True, repr=False)
 class Forecast:
-    """What runs will cost; made by `analyze`, `measure` and `sweep` with `plan=True`.
+    """The expected cost of runs; returned by `analyze`, `measure` and `sweep` with `plan=True`.
 
     Attributes:
-        items: Each run, those of a sweep that differ in their seed alone as one.
+        items: One forecast per run; runs of a sweep that differ only in their seed share one.
     """
 
     items: tuple[ItemForecast, ...]
@@ -101,21 +101,21 @@ class Forecast:
     @property
     def fits(self) -> bool:
         """True if all runs fit into memory."""
-        return all(own.fits for own in self.items)
+        return all(run.fits for run in self.items)
 
     def total(self, name: str) -> float:
         """The sum of a field, such as `seconds`, over all runs."""
-        return sum(float(getattr(own, name)) * own.items for own in self.items)
+        return sum(float(getattr(run, name)) * run.items for run in self.items)
 
     def __repr__(self) -> str:
         """All runs, and their sum."""
         whole = duration(self.total("seconds")), _size(self.total("disk"))
-        count = counted(sum(own.items for own in self.items), "run")
+        count = counted(sum(run.items for run in self.items), "run")
         return "\n".join([*map(str, self.items), f"{count}: about {' and '.join(whole)} in all"])
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""
-        return {"items": [{**asdict(own), "fits": own.fits} for own in self.items]}
+        return {"items": [{**asdict(run), "fits": run.fits} for run in self.items]}
 
     def to_pandas(self) -> "pd.DataFrame":
         """One row for each run."""
@@ -125,7 +125,7 @@ class Forecast:
 
 
 def plannable(function: Callable[P, R]) -> Callable[P, R]:
-    """A function whose `plan=True` gives its `Forecast` instead of running it."""
+    """Wrap a function so that `plan=True` returns its `Forecast` instead of running it."""
 
     @wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -137,32 +137,32 @@ def plannable(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def forecast(function: Callable[P, Any], *args: P.args, **kwargs: P.kwargs) -> Forecast:
-    """What a call that runs models would cost.
+    """The expected cost of a call that runs models.
 
-    The call is made in a rehearsal: whatever it refuses is refused, nothing is written, and models
-    are not run but for the trials afterwards. Items of a sweep share the trials of their model.
+    The call is made in a rehearsal: it raises the same errors, writes nothing, and runs models only in the
+    trials afterwards. Runs of a sweep share the trials of their model.
 
     Raises:
-        IclMechError: what the call refuses; of what it refuses after passes it is said that these were of noise.
+        IclMechError: the call raises it; after passes the message adds that the rehearsal fills them with noise.
     """
     known = outer.costs if (outer := stage()) else dict[int, Costs]()
-    own, found, notes = Stage(), cast("object", None), list[str]()
+    rehearsal, result, notes = Stage(), cast("object", None), list[str]()
     cpu, clock = -time.process_time(), -time.perf_counter()
     high = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    with rehearsing(own):
+    with rehearsing(rehearsal):
         try:
-            found = function(*args, **kwargs)
+            result = function(*args, **kwargs)
         except IclMechError as error:
-            if not any(ledger.calls for ledger in own.ledgers.values()):
+            if not any(ledger.calls for ledger in rehearsal.ledgers.values()):
                 raise
             raise type(error)(f"{error} {OF_NOISE}") from error
-    if own.items:
-        return Forecast(tuple(own.items))
+    if rehearsal.items:
+        return Forecast(tuple(rehearsal.items))
     cpu, clock = cpu + time.process_time(), clock + time.perf_counter()
-    if own.depends:
-        notes.append(f"Counted for typical results: later passes of {listed(own.depends)}.")
+    if rehearsal.depends:
+        notes.append(f"Counted for typical results: later passes of {listed(rehearsal.depends)}.")
     memory, free, needed, options = dict[str, int](), 0, 0, list[str]()
-    ledgers = [ledger for ledger in own.ledgers.values() if ledger.calls]
+    ledgers = [ledger for ledger in rehearsal.ledgers.values() if ledger.calls]
     for ledger in ledgers:
         costs, device = known.get(id(ledger.model)), ledger.model.device
         if costs is None or not {call.kind for call in ledger.calls} <= costs.times.keys():
@@ -172,21 +172,21 @@ def forecast(function: Callable[P, Any], *args: P.args, **kwargs: P.kwargs) -> F
         needed = max(needed, _most(ledger, costs))
         free = free_memory(device) + max(0, in_use(device) - ledger.before)
         memory[str(device)] = max(ledger.before + needed, high * (device.type == "cpu"))
-        for other in {own.device for own in ledger.model.module.parameters()} - {device}:
-            memory[str(other)] = in_use(other) + needed  # as if all were there
-            free = min(free, free_memory(other))
+        for extra in {weight.device for weight in ledger.model.module.parameters()} - {device}:
+            memory[str(extra)] = in_use(extra) + needed  # as if all of it were on this device
+            free = min(free, free_memory(extra))
         options += _fitting(ledger, costs, free) if needed > free else []
-    analysis = found if isinstance(found, Analysis) else Analysis({}, function.__name__)
+    analysis = result if isinstance(result, Analysis) else Analysis({}, function.__name__)
     lengths = [len(prompt) for batch in analysis.prompts for prompt in batch] or [0]
     kinds = ("forward", "backward", "unembed")
-    rows = {kind: sum(each.rows(kind) for each in ledgers) for kind in kinds}
+    rows = {kind: sum(ledger.rows(kind) for ledger in ledgers) for kind in kinds}
     about = (analysis.title, 1, len(lengths), sum(lengths) / len(lengths), max(lengths), rows)
-    told = (_disk(analysis), tuple(options), tuple(notes))
-    return Forecast((ItemForecast(*about, cpu, clock, memory, needed, free, *told),))
+    rest = (_disk(analysis), tuple(options), tuple(notes))
+    return Forecast((ItemForecast(*about, cpu, clock, memory, needed, free, *rest),))
 
 
 def _disk(analysis: Analysis) -> int:
-    """Bytes of the run when it is saved."""
+    """Size of the saved run, in bytes."""
     with TemporaryDirectory() as place:
         analysis.save(Path(place) / "run")
         return sum(file.stat().st_size for file in Path(place).rglob("*.*"))
@@ -195,7 +195,7 @@ def _disk(analysis: Analysis) -> int:
 def _most(
     ledger: Ledger, costs: Costs, *, batch: int = 1 << 30, share: float = 1, again: bool = False
 ) -> int:
-    """Bytes a run takes at most beyond what is in use, with smaller, shorter or recomputed passes."""
+    """Peak memory of a run beyond what is in use, in bytes, with smaller, shorter or recomputed passes."""
 
     def changed(load: Load) -> Load:
         _, many, rows, columns, _ = call = load.call
@@ -207,13 +207,16 @@ def _most(
 
 
 def _fitting(ledger: Ledger, costs: Costs, free: int) -> Iterator[str]:
-    """Options with which it would fit, of each kind the mildest."""
+    """Options with which it would fit, the mildest of each kind."""
     sizes = sorted({load.call.batch for load in ledger.held}, reverse=True)
     budget, most = f"memory='{free / 2e9:.1g}GB', which recomputes blocks", _most(ledger, costs)
     ways: list[dict[str, dict[str, Any]]] = [
         {f"batch_size={size}": {"batch": size} for size in sizes},
         {budget: {"batch": 1, "again": True}},
-        {f"prompts of {own:.0%} of the length": {"share": own} for own in (0.75, 0.5, 0.25, 0.1)},
+        {
+            f"prompts of {fraction:.0%} of the length": {"share": fraction}
+            for fraction in (0.75, 0.5, 0.25, 0.1)
+        },
     ]
     for way in ways:
         fit = [name for name, how in way.items() if _most(ledger, costs, **how) <= free]

@@ -1,14 +1,14 @@
 """The claim of a hand-over: label words carry what demonstrations teach first, the target carries it last.
 
-After arXiv 2605.04061 and 2504.00132. It is judged wherever a `Transplant` of label words and target was
-measured, as `analyze(..., study="causal", measurements=[Transplant()])` does.
+After arXiv 2605.04061 and 2504.00132. It is judged whenever a `Transplant` (activation patching) of label words and
+target was measured, as in `analyze(..., study="causal", measurements=[Transplant()])`.
 
-Any network, trained or not, answers as the other run does once the words themselves are swapped, and once
-the target is swapped at the end. So the claim asks at a third and at five sixths of the depth, and for
-most answers: of the prompts that the runs answer differently, more than half must become the other run's beyond
-as many random tokens of the same demonstrations, and beyond the other place. Networks that learned nothing
-hardly answer differently (then it cannot be judged), and mix the words into all other tokens before. It is
-the opposite only where fewer become the other run's than with random tokens, or with the other place.
+Any network, trained or not, gives the answer of the other run if the words themselves are swapped, or if the target
+is swapped at the end. So the claim is tested at a third and at five sixths of the depth, and requires most answers: of
+the prompts that the runs answer differently, more than half must switch to the other run's answer, beyond the same
+number of random tokens of the same demonstrations, and beyond patching the other position. Randomly initialised
+networks hardly answer differently (so it cannot be judged), and mix the words into all other tokens before that depth.
+The claim is opposite only if fewer answers switch than with random tokens, or with the other position.
 """
 
 from collections.abc import Callable
@@ -24,13 +24,19 @@ TEXT = "Hand-over: the answer is moved with the label words early and with the t
 Found = Callable[[TransplantResult], Interval | None]
 
 EARLY: dict[str, Found] = {
-    "label words early, beyond random tokens": lambda own: own.beside_random("anchors", own.early),
-    "label words early, beyond the target": lambda own: own.beside("anchors", "target", own.early),
+    "label words early, beyond random tokens": lambda result: result.beside_random(
+        "anchors", result.early
+    ),
+    "label words early, beyond the target": lambda result: result.beside(
+        "anchors", "target", result.early
+    ),
 }
 
 LATE: dict[str, Found] = {
-    "target late, beyond random tokens": lambda own: own.beside_random("target", own.late),
-    "target late, beyond the label words": lambda own: own.beside("target", "anchors", own.late),
+    "target late, beyond random tokens": lambda result: result.beside_random("target", result.late),
+    "target late, beyond the label words": lambda result: result.beside(
+        "target", "anchors", result.late
+    ),
 }
 
 
@@ -44,15 +50,15 @@ def _moved(run: Run) -> Facts | None:
 
 
 def _differing(run: Run) -> int:
-    """How many pairs the two runs answer differently."""
-    own: TransplantResult = run[TransplantResult]
-    return own.differing
+    """Number of pairs that the two runs answer differently."""
+    result: TransplantResult = run[TransplantResult]
+    return result.differing
 
 
-def _effect(name: str, found: Found, when: str) -> Effect:
+def _effect(name: str, read: Found, when: str) -> Effect:
     def of(run: Run) -> Interval | None:
-        own: TransplantResult = run[TransplantResult]
-        return found(own) if {"anchors", "target"} <= set(own.at) else None
+        result: TransplantResult = run[TransplantResult]
+        return read(result) if {"anchors", "target"} <= set(result.at) else None
 
     how: dict[str, Any] = {"opposite": 0.0, "prompts": _differing}
     return Effect(name, of, null=MOST, ends=DIFFERENCE, measure=when, **how)
@@ -61,9 +67,9 @@ def _effect(name: str, found: Found, when: str) -> Effect:
 HAND_OVER = Claim(
     TEXT,
     [
-        _effect(*own, when)
+        _effect(*effect, when)
         for when, effects in (("early", EARLY), ("late", LATE))
-        for own in effects.items()
+        for effect in effects.items()
     ],
     "transplant",
     words=sentences("causal", "hand_over", _moved),

@@ -1,13 +1,13 @@
-"""The one judge: from the evidence on a claim's effects to its status and p-value, wherever it is shown.
+"""The only judge: it turns the evidence on a claim's effects into its status and p-value, wherever it is shown.
 
-A page reads the evidence from one run, the page of a sweep from means over tasks and seeds; a sweep of one item reads
-the run. What each piece of evidence may lack has one meaning:
+A page takes the evidence from one run, the page of a sweep from means over tasks and seeds; a sweep of a single run
+uses the run. Missing evidence has one meaning everywhere:
 
 * an effect that a run does not hold, or whose interval is not finite: it cannot be judged;
-* an interval of no width: as many equal values as there are prompts, whose p-value is that of so many signs;
-* fewer than two control networks or draws, or one without a number: the effect beside them cannot be judged;
+* an interval of zero width: all prompts have the same value, and the p-value is that of a sign test;
+* fewer than two control networks or draws, or one without a value: the effect compared with them cannot be judged;
 * fewer than `FEWEST_PROMPTS` prompts: nothing can be judged;
-* something that the claim needs and that is not clearly above its null, or was not measured: it cannot be judged.
+* an effect that the claim needs and that is not clearly above its null, or was not measured: it cannot be judged.
 
 A claim whose effects are clear is *supported* if the share of the answer that depends on it is clearly above the
 claim's least share, *present, not used* if it is clearly below, and *not shown* in between.
@@ -33,7 +33,7 @@ from icl_mech.results.wording import counted, said
 from icl_mech.studies.claim import Claim, Effect, Evidence, Run, Words, prompts_of
 
 STATEMENTS: tuple[Status, ...] = ("supported", "opposite", "present, not used")
-"""What Holm's procedure holds against the other claims."""
+"""Statuses that Holm's procedure corrects for the other claims."""
 
 NOTHING = (None,)
 """Evidence on an effect that is not known."""
@@ -43,22 +43,22 @@ UNMEASURED = "How much of the answer depends on it was not measured."
 
 @dataclass(frozen=True)
 class Verdict:
-    """One claim beside what was measured.
+    """The verdict on one claim.
 
     Attributes:
-        claim: In words.
-        status: Of the claim among all claims that stand beside it (Holm).
+        claim: The claim, in words.
+        status: Status of the claim, corrected for all claims tested with it (Holm).
         finding: Effect, interval, comparison and number of prompts, in one or two sentences.
         result: Name of the result it rests on, which is a section of the page.
-        measures: Those it requires.
+        measures: The measures it requires.
         alone: Its status if it were the only claim.
-        p: One-sided p-value, the largest of the measures it requires. None where it cannot be judged; 1 where they
+        p: One-sided p-value, the largest of the measures it requires. None if it cannot be judged; 1 if they
             disagree.
         brief: Effect with interval and number of prompts in one line; empty: the first sentence of the finding.
-        more: How many prompts would do, where it is not shown or cannot be judged for lack of prompts.
-        effects: Those that are known, by name.
-        lacking: Why it cannot be judged, where something it needs is not clear.
-        remark: What disagrees, in a few words.
+        more: How many prompts would be enough, if it is not shown or cannot be judged for lack of prompts.
+        effects: The known effects, by name.
+        lacking: Why it cannot be judged, if an effect it needs is not clear.
+        remark: Which measures disagree, in a few words.
     """
 
     claim: str
@@ -76,21 +76,21 @@ class Verdict:
 
     @property
     def line(self) -> str:
-        """What was measured, in one line."""
+        """The finding in one line."""
         return self.brief or self.finding.partition(". ")[0].rstrip(".") + "."
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """What the evidence says of a claim, before any sentence.
+    """The judgement of a claim by its evidence, before it is put in sentences.
 
     Attributes:
         claim: The claim.
-        status: Taken alone.
-        p: One-sided p-value; None where it cannot be judged.
-        measures: Those it requires.
-        effects: Those that are known, by name.
-        lacking: Why it cannot be judged, where something it needs is not clear.
+        status: Its status, taken alone.
+        p: One-sided p-value; None if it cannot be judged.
+        measures: The measures it requires.
+        effects: The known effects, by name.
+        lacking: Why it cannot be judged, if an effect it needs is not clear.
     """
 
     claim: Claim
@@ -102,27 +102,27 @@ class Judgement:
 
     @property
     def remark(self) -> str:
-        """What the status cannot say, in a few words; empty if there is nothing."""
+        """What the status leaves out, in a few words; may be empty."""
         if self.lacking:
             return self.lacking.rstrip(".")
         share = "" if self.claim.share is None else self.claim.share.name
-        # The share is asked for only where the effects are clear.
-        effects = [own for own in self.measures if own.name != share]
-        asked = together(*(own.status for own in effects)) == "supported"
-        measures = [own for own in self.measures if own.name != share or asked]
+        # The share only matters if the effects are clear.
+        effects = [measure for measure in self.measures if measure.name != share]
+        asked = together(*(measure.status for measure in effects)) == "supported"
+        measures = [measure for measure in self.measures if measure.name != share or asked]
         if self.status in ("mixed", "cannot be judged") and len(self.measures) > 1:
             return disagreeing(measures)
         return ""
 
     @property
     def share(self) -> str:
-        """How much of the answer depends on what is claimed, in a sentence."""
-        own = self.claim.share
-        if own is None or self.lacking:
+        """How much of the answer depends on the claimed mechanism, in a sentence."""
+        share = self.claim.share
+        if share is None or self.lacking:
             return ""
-        if own.name not in self.effects:
+        if share.name not in self.effects:
             return UNMEASURED
-        return f"{own.name[:1].upper()}{own.name[1:]}: {said(self.effects[own.name])} (least share {self.claim.least:g})."
+        return f"{share.name[:1].upper()}{share.name[1:]}: {said(self.effects[share.name])} (least share {self.claim.least:g})."
 
 
 Read = Callable[[Effect], Evidence | None]
@@ -130,21 +130,25 @@ Read = Callable[[Effect], Evidence | None]
 
 
 def judge(claim: Claim, read: Read) -> Judgement:
-    """The status and p-value of a claim from the evidence on its effects; the only place that makes them."""
-    known = {own: read(own) for own in claim.required_effects}
+    """The status and p-value of a claim from the evidence on its effects; computed only here."""
+    known = {effect: read(effect) for effect in claim.required_effects}
     share = "" if claim.share is None else claim.share.name
-    measures = claim.measures([own.required(*(known[own] or NOTHING)) for own in claim.effects])
-    status = together(*(own.status for own in measures))
+    measures = claim.measures(
+        [effect.required(*(known[effect] or NOTHING)) for effect in claim.effects]
+    )
+    status = together(*(measure.status for measure in measures))
     if claim.share is not None:
         part = claim.share.required(*(known[claim.share] or NOTHING), null=claim.least)
         status, measures = _used(status, part), [*measures, part]
     if claim.unless is not None and status == "supported":
         beside = claim.unless.required(*(known[claim.unless] or NOTHING)).status
         status = {"supported": "mixed", "cannot be judged": beside}.get(beside, status)
-    # A share that is not known says nothing of effects that are not clear.
-    known_p = [own.p for own in measures if own.p is not None or own.name != share]
+    # An unknown share does not matter if the effects are not clear.
+    known_p = [measure.p for measure in measures if measure.p is not None or measure.name != share]
     p = of_statement(status, known_p)
-    effects = {own.name: one.interval for own, one in known.items() if one is not None}
+    effects = {
+        effect.name: evidence.interval for effect, evidence in known.items() if evidence is not None
+    }
     lacking = _lacking(claim, read)
     if lacking:
         status, p = "cannot be judged", None
@@ -152,7 +156,7 @@ def judge(claim: Claim, read: Read) -> Judgement:
 
 
 def _used(status: Status, part: Required) -> Status:
-    """Of a claim whose effects are clear, by the share of the answer that depends on it."""
+    """Status of a claim, given the share of the answer that depends on it; unchanged unless its effects are clear."""
     if status != "supported":
         return status
     if part.status == "opposite":
@@ -161,7 +165,7 @@ def _used(status: Status, part: Required) -> Status:
 
 
 def _lacking(claim: Claim, read: Read) -> str:
-    """The first thing a claim needs that is not clearly above its null, in a sentence; empty if there is none."""
+    """A sentence on the first effect that a claim needs and that is not clearly above its null; empty if none."""
     for need in claim.needed:
         if _is_clear(need, read) or (need.instead is not None and _is_clear(need.instead, read)):
             continue
@@ -184,25 +188,25 @@ def _is_clear(effect: Effect, read: Read) -> bool:
 
 
 def verdict(claim: Claim, run: Run) -> Verdict | None:
-    """What one run says of a claim; None if none of its results bears on it."""
+    """The verdict of one run on a claim; None if none of its results bears on it."""
     words = _words(claim, run)
     if words is None:
         return None
-    judgement = judge(claim, lambda own: own.evidence(run, claim.part))
+    judgement = judge(claim, lambda effect: effect.evidence(run, claim.part))
     if not words.finding:
         words = Words(_effects(claim, judgement, prompts_of(run, claim.part)))
     return replace(of_words(judgement, words), result=claim.result_in(run))
 
 
 def bears(claim: Claim, run: Run) -> bool:
-    """True if a run holds what the claim rests on."""
+    """True if a run holds evidence on the claim."""
     return _words(claim, run) is not None
 
 
 def _words(claim: Claim, run: Run) -> Words | None:
-    """What the claim says of a run itself, nothing if its effects say it; None if no result bears on it."""
+    """The sentences of the claim about a run, empty if its effects are enough; None if no result bears on it."""
     if claim.words is None:
-        known = any(own.interval(run) is not None for own in claim.effects)
+        known = any(effect.interval(run) is not None for effect in claim.effects)
         return Words("") if known else None
     try:
         return claim.words(run)
@@ -211,7 +215,7 @@ def _words(claim: Claim, run: Run) -> Words | None:
 
 
 def of_words(judgement: Judgement, words: Words) -> Verdict:
-    """A judgement in sentences: what is lacking or disagrees comes first, the share of the answer last."""
+    """A judgement in sentences: missing or disagreeing evidence first, the share of the answer last."""
     claim, finding, brief = judgement.claim, words.finding, words.brief
     why = judgement.lacking or judgement.remark
     if why:
@@ -238,53 +242,54 @@ def of_words(judgement: Judgement, words: Words) -> Verdict:
 
 def _effects(claim: Claim, judgement: Judgement, prompts: int | None) -> str:
     """The effects a claim requires, in a sentence."""
-    known = [own.name for own in claim.effects if own.name in judgement.effects]
+    known = [effect.name for effect in claim.effects if effect.name in judgement.effects]
     words = "; ".join(f"{name} {said(judgement.effects[name], sign=True)}" for name in known)
     over = f" (n = {counted(prompts, 'prompt')})" if prompts and words else ""
     return f"{words[:1].upper()}{words[1:]}{over}." if words else ""
 
 
-# --- the claims that stand together ---
+# --- claims that are tested together ---
 
 
 def among_all(verdicts: Sequence[Verdict]) -> tuple[Verdict, ...]:
-    """The same; a claim stands if it stands among all that can be judged (Holm).
+    """The verdicts after Holm's correction over all claims that can be judged.
 
-    Of networks in which there is nothing, one family in forty then shows anything, as with one claim alone.
+    If there is no effect at all, one family of claims in forty then shows something, as with a single claim.
     """
-    count = sum(own.p is not None for own in verdicts)
-    stand = holm([own.p for own in verdicts])
+    count = sum(judged.p is not None for judged in verdicts)
+    stand = holm([judged.p for judged in verdicts])
     return tuple(
-        own if stands else _demoted(own, count) for own, stands in zip(verdicts, stand, strict=True)
+        judged if stands else _demoted(judged, count)
+        for judged, stands in zip(verdicts, stand, strict=True)
     )
 
 
-def _demoted(own: Verdict, count: int) -> Verdict:
-    """A claim that does not stand among so many."""
-    if own.p is None or own.status not in STATEMENTS:
-        return own
+def _demoted(judged: Verdict, count: int) -> Verdict:
+    """The verdict on a claim that does not survive the correction for `count` claims."""
+    if judged.p is None or judged.status not in STATEMENTS:
+        return judged
     among = f"among {counted(count, 'claim')} (Holm)"
-    finding = f"{own.finding} Alone it would be {own.status} (p = {own.p:.2g}, one-sided), but not {among}."
-    brief = f"{own.line} Alone {own.status}, not {among}."
-    remark = ", ".join([*filter(None, [own.remark]), f"{own.status} alone, but not {among}"])
-    return replace(own, status="not shown", finding=finding, brief=brief, remark=remark)
+    finding = f"{judged.finding} Alone it would be {judged.status} (p = {judged.p:.2g}, one-sided), but not {among}."
+    brief = f"{judged.line} Alone {judged.status}, not {among}."
+    remark = ", ".join([*filter(None, [judged.remark]), f"{judged.status} alone, but not {among}"])
+    return replace(judged, status="not shown", finding=finding, brief=brief, remark=remark)
 
 
 def of_run(claims: Sequence[Claim], run: Run) -> tuple[Verdict, ...]:
-    """The verdicts of one page: those of a run on the claims it bears on, which stand together."""
-    each = [own for claim in claims if (own := verdict(claim, run)) is not None]
+    """The verdicts of a run on the claims it bears on, which are tested together."""
+    verdicts = [judged for claim in claims if (judged := verdict(claim, run)) is not None]
     return tuple(
-        replace(own, more=_more(own, run))
-        if own.status in ("not shown", "cannot be judged")
-        else own
-        for own in among_all(each)
+        replace(judged, more=_more(judged, run))
+        if judged.status in ("not shown", "cannot be judged")
+        else judged
+        for judged in among_all(verdicts)
     )
 
 
-def _more(own: Verdict, run: Run) -> str:
-    """How many prompts would do; of one set of demonstrations that it holds given these."""
-    more = "" if own.lacking else would_do(own.measures)
-    result = run.results.get(key_now(own.result, run.results))
-    if more and result is not None and result.provenance.get("conditional_on_demonstrations"):
-        more += " That holds given these demonstrations: for others it takes more seeds."
-    return more
+def _more(judged: Verdict, run: Run) -> str:
+    """How many prompts would be enough; with one shared set of demonstrations, that it holds only given these."""
+    advice = "" if judged.lacking else would_do(judged.measures)
+    result = run.results.get(key_now(judged.result, run.results))
+    if advice and result is not None and result.provenance.get("conditional_on_demonstrations"):
+        advice += " That holds given these demonstrations: for others it takes more seeds."
+    return advice

@@ -1,7 +1,7 @@
-"""The study of *Label Words are Anchors*, §§2-3, on the user's own model and prompts.
+"""The study of *Label Words are Anchors*, §§2-3, on any model and prompts.
 
 Wang et al. 2023 (EMNLP, arXiv 2305.14160): early layers collect the demonstrations in their label words,
-late layers read the answer from them. What that is good for: compression, re-weighting, telling classes that are confused.
+late layers read the answer from them. Applications: compression, re-weighting, predicting confused classes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -55,7 +55,7 @@ def _steps(
     seed: int = 0,
     nulls: int | None = None,
 ) -> None:
-    """Everything the paper measures; what prompts cannot give is left out with a note."""
+    """Measure everything in the paper; what the prompts do not allow is left out with a note."""
     width = max(1, bench.model.info.n_layers // 6)
     bench.measure(
         prompts,
@@ -87,12 +87,12 @@ Kind = TypeVar("Kind", bound=Result)
 
 
 def _result(results: Mapping[str, Result], kind: type[Kind]) -> Kind | None:
-    """The first result of a kind."""
-    return next((own for own in results.values() if isinstance(own, kind)), None)
+    """The first result of a type."""
+    return next((result for result in results.values() if isinstance(result, kind)), None)
 
 
 def _beyond_untrained(score: str, third: str) -> Effect:
-    """Flow above random tokens, beyond what one more untrained network would show; None without these."""
+    """Flow above random tokens, beyond the prediction interval of untrained networks; None without them."""
 
     def effect(run: Run) -> Interval | None:
         return beyond_untrained(run["flow"], _result(run.results, UntrainedFlow), score, third)
@@ -117,7 +117,7 @@ def _early(run: Run) -> Facts | None:
 
 
 def _isolation_lost(name: str, against: str) -> Effect:
-    """Label loyalty with label words cut off early, minus that of what it is compared with."""
+    """Label loyalty with label words isolated early, minus label loyalty under the control."""
 
     def effect(run: Run) -> Interval | None:
         result: IsolationResult = run[IsolationResult]
@@ -182,14 +182,14 @@ def _late(run: Run) -> Facts | None:
 
 
 def _cuts(run: Run) -> EdgeCutsResult | None:
-    """What cutting label words off costs, where log-probabilities were kept."""
+    """The result of cutting off label words, if it holds log-probabilities."""
     cuts = _result(run.results, EdgeCutsResult)
     known = cuts is not None and cuts.log_prob is not None and "anchors" in cuts.edges
     return cuts if known else None
 
 
 def _read(run: Run) -> tuple[Interval | None, Interval | None, int]:
-    """AUC in the last third, its change since the first, and prompts; without classes of too few of them."""
+    """AUC in the last third, its change since the first, and number of prompts; classes with too few are left out."""
     result: ExtractionResult = run[ExtractionResult]
     last, change, prompts = result.judged_on
     return (None, None, prompts) if result.status == "cannot be judged" else (last, change, prompts)
@@ -202,7 +202,7 @@ TELLS = (
     Effect("late extraction", lambda run: _read(run)[0], 0.5, ends=(0.0, 1.0), **ATTENTION),
     Effect("rise of extraction", lambda run: _read(run)[1], ends=DIFFERENCE, **ATTENTION),
 )
-"""How strong the path looks: saliency and attention. The claim rests on what the answer loses without it."""
+"""How strong the path looks in saliency and attention. The claim rests on what the answer loses without it."""
 
 EXTRACTION = Claim(
     LATE,
@@ -219,7 +219,7 @@ EXTRACTION = Claim(
 
 # === §3: what label words are good for, if they are anchors ===
 
-# --- their states stand for the demonstrations ---
+# --- their states replace the demonstrations ---
 
 ANCHORING = "Anchors suffice: label words' states can replace the demonstrations"
 
@@ -228,23 +228,27 @@ def _stand_ins(run: Run) -> Facts:
     return {"result": run[CompareCompressionResult], "anchors": ANCHORS}
 
 
-def _above(other: str, loyalty: Loyalty) -> Effect:
-    """Loyalty with the anchors' states minus that of another stand-in."""
+def _above(method: str, loyalty: Loyalty) -> Effect:
+    """Loyalty with the anchors' states minus loyalty with another compression."""
 
     def effect(run: Run) -> Interval | None:
         table: CompareCompressionResult = run[CompareCompressionResult]
-        if not {ANCHORS, other} <= set(table.methods):
+        if not {ANCHORS, method} <= set(table.methods):
             return None
-        return table.difference(ANCHORS, other, loyalty)
+        return table.difference(ANCHORS, method, loyalty)
 
     names = {"text_anchor": "anchors above text", "hidden_random": "anchors above random tokens"}
     kept = ", likely next words" * (loyalty == "word_loyalty")
-    return Effect(f"{names[other]}{kept}", effect, ends=DIFFERENCE)
+    return Effect(f"{names[method]}{kept}", effect, ends=DIFFERENCE)
 
 
 SUFFICE = Claim(
     ANCHORING,
-    [_above(other, loyalty) for loyalty in LOYALTIES for other in ("text_anchor", "hidden_random")],
+    [
+        _above(method, loyalty)
+        for loyalty in LOYALTIES
+        for method in ("text_anchor", "hidden_random")
+    ],
     "compare_compression",
     needs=DOES,
     one=True,
@@ -261,7 +265,7 @@ def _factors(run: Run) -> Facts:
 
 
 def _reweighted(run: Run) -> Interval | None:
-    """Accuracy gained; None on prompts that the factors were learned from, or without both conditions."""
+    """Gain of accuracy; None on prompts that the factors were trained on, or without both conditions."""
     result: ReweightingResult = run[ReweightingResult]
     return result.difference() if result.compared and not result.seen_in_training else None
 
@@ -286,7 +290,7 @@ def _confusion(run: Run) -> Facts:
 
 
 def _nearness(run: Run) -> Interval:
-    """Rank correlation of distances and confusion, beside relabelled classes."""
+    """Rank correlation of distances and confusion, compared with relabelled classes."""
     result: ConfusionResult = run[ConfusionResult]
     return result.beside_relabelled
 
@@ -302,14 +306,14 @@ CONFUSED = Claim(
 
 
 def _answers(results: Mapping[str, Result], verdicts: Sequence[Verdict]) -> Facts:
-    """Verdicts on both claims of §2, and what isolation tells of the first."""
-    known = {own.claim: own for own in verdicts}
+    """Verdicts on both claims of §2, and the isolation result for the first."""
+    known = {verdict.claim: verdict for verdict in verdicts}
     isolated = _result(results, IsolationResult)
     return {"early": known.get(EARLY), "late": known.get(LATE), "isolated": isolated}
 
 
 def _above_random(name: str, score: str, third: str) -> Effect:
-    """Flow of label words minus that of random tokens in their place."""
+    """Flow of label words minus flow of random tokens in their place."""
 
     def effect(run: Run) -> Interval | None:
         flow: FlowScores = run["flow"]

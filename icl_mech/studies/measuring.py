@@ -1,4 +1,4 @@
-"""`measure`: any measurements of one model on one set of prompts, as one `Analysis` that knows how it was made."""
+"""`measure`: any measurements of one model on one set of prompts, as one `Analysis` that records how it was made."""
 
 import inspect
 import time
@@ -45,24 +45,24 @@ def measure(
     wait: bool | int | float = True,
     plan: bool = False,
 ) -> Analysis:
-    """Measurements side by side: `measure(model, prompts, Flow(), Extraction(), Mine(k=3))`.
+    """Make several measurements together: `measure(model, prompts, Flow(), Extraction(), Mine(k=3))`.
 
-    All refusals come before anything runs, and passes that several measurements need over the
+    All errors are raised before anything runs, and passes that several measurements need over the
     same prompts and interventions are made once.
 
     Args:
         model: TransformerBridge, HookedTransformer or adapted model.
         data: Prompts, or the pair (true, false) of `build_prompt_pairs`.
-        *measurements: What to measure, see `icl_mech.measurements`.
-        interventions: Made in every pass, before those of a measurement itself.
-        batch_size: Prompts per batch at most.
+        *measurements: The measurements, see `icl_mech.measurements`.
+        interventions: Applied in every pass, before those of the measurement.
+        batch_size: Maximum number of prompts per batch.
         memory: Budget such as `"8GB"`: sets batch size and recomputation.
         path: `auto`, or `whole`: every position of every prompt is computed.
-        progress: Show progress bars; None: if someone may be watching.
-        out: Folder that keeps every finished result at once: the same call continues where a
+        progress: Show progress bars; None: in a terminal or notebook.
+        out: Folder that saves every result as soon as it is finished: the same call resumes where a
             stopped one was. Results are recognised by model, prompts and variants.
-        wait: While another thread runs this model: True waits, False refuses at once, a number
-            waits at most so many seconds.
+        wait: While another thread runs this model: True waits, False raises at once, a number
+            waits at most that many seconds.
         plan: Run nothing; return the `Forecast` of rows, time, memory and disk instead.
 
     Raises:
@@ -85,35 +85,35 @@ def measure(
 
 
 def check_values(measurements: Sequence[AnyMeasurement[Any, Any]]) -> None:
-    """Refuse what is not a list of measurements.
+    """Reject anything that is not a list of measurements.
 
     Raises:
-        RunError: names the first that is none.
+        RunError: names the first value that is not a measurement.
     """
     if not isinstance(measurements, list | tuple):
         raise RunError(
             f"measurements={shown(measurements)}; give a list of them, for one [Flow()]."
         )
-    for given in measurements:
-        if not isinstance(given, AnyMeasurement):
-            name = f"{given.__name__}()" if isinstance(given, type) else "Flow()"
+    for measurement in measurements:
+        if not isinstance(measurement, AnyMeasurement):
+            name = f"{measurement.__name__}()" if isinstance(measurement, type) else "Flow()"
             raise RunError(
-                f"{shown(given)} is not a measurement; give values such as {name}, not classes or "
+                f"{shown(measurement)} is not a measurement; give values such as {name}, not classes or "
                 "names."
             )
 
 
-# --- when, by which call or command, on which device, in how many seconds ---
+# --- how an analysis was made: date, call or command, device, seconds ---
 
 _COMMAND: ContextVar[str] = ContextVar("command", default="")
 
 QUIET = ("out", "progress", "wait")
-"""Options that change nothing in the numbers."""
+"""Options that do not affect the numbers."""
 
 
 @contextmanager
 def by_command(command: str) -> Iterator[None]:
-    """Context in which every analysis notes this command line as what made it."""
+    """Context in which every analysis records this command line."""
     token = _COMMAND.set(command)
     try:
         yield
@@ -122,18 +122,18 @@ def by_command(command: str) -> Iterator[None]:
 
 
 def command_noted() -> str:
-    """The command line that is noted in this context, "" if there is none."""
+    """The command line recorded in this context, "" if there is none."""
     return _COMMAND.get()
 
 
 @dataclass(frozen=True)
 class Making:
-    """A call under way.
+    """A running call.
 
     Attributes:
         call: The Python line.
         date: When it began.
-        start: The clock then, in seconds.
+        start: Monotonic clock at that time, in seconds.
     """
 
     call: str
@@ -141,16 +141,16 @@ class Making:
     start: float = field(default_factory=time.monotonic)
 
     def done(self, model: LanguageModel, data: Prompts, *, resumed: int = 0) -> dict[str, Any]:
-        """What an analysis keeps of it.
+        """The record that an analysis keeps of the call.
 
         Args:
-            model: What was measured.
+            model: The measured model.
             data: Its prompts.
             resumed: Number of results that an earlier, stopped call had finished.
 
         Returns:
-            `date`, `call`, `setup` (the lines before it that make model and prompts, where they
-            are known), `command` ("" without one), `device`, `seconds` and, if there are any,
+            `date`, `call`, `setup` (the lines before it that make model and prompts, where
+            known), `command` ("" without one), `device`, `seconds` and, if there are any,
             `resumed`.
         """
         made: dict[str, Any] = {
@@ -167,7 +167,7 @@ class Making:
 def analysis_of(
     bench: Bench, data: Prompts, making: Making, about: Mapping[str, Any] | None = None
 ) -> Analysis:
-    """Everything on the bench, as one value; with a folder also as files."""
+    """The results on the bench as one `Analysis`; with a folder also as files."""
     prompts = data if isinstance(data, tuple) else (data,)
     made = {**making.done(bench.model, data, resumed=bench.resumed), **(about or {})}
     analysis = Analysis(bench.results, _title(bench.model, data), tuple(bench.notes), prompts, made)
@@ -185,11 +185,11 @@ def _title(model: LanguageModel, data: Prompts) -> str:
 
 
 def call_line(function: Callable[..., Any], given: Mapping[str, Any]) -> str:
-    """A call as one line of Python, with the options that are not the default ones.
+    """A call as one line of Python, with the options that differ from their defaults.
 
     Args:
-        function: What was called.
-        given: Its arguments by name; those without a default are written as their names.
+        function: The function that was called.
+        given: Its arguments by name; arguments without a default are written as their names.
     """
     parts: list[str] = []
     for name, parameter in inspect.signature(function).parameters.items():
@@ -204,7 +204,7 @@ def call_line(function: Callable[..., Any], given: Mapping[str, Any]) -> str:
 
 
 def device_name(device: torch.device) -> str:
-    """A device with the name of its hardware where torch knows it."""
+    """A device with the name of its hardware, if torch knows it."""
     if device.type == "cuda" and torch.cuda.is_available():
         return f"{device} ({torch.cuda.get_device_name(device)})"
     return str(device)
@@ -217,32 +217,32 @@ def _equal(value: object, default: object) -> bool:
 
 
 def written(value: object, named: Mapping[type, str] = MappingProxyType({})) -> str:
-    """A value as Python writes it; of measurements and the like what is not the default.
+    """A value as a Python expression; of dataclasses such as measurements the options that differ from defaults.
 
     Args:
         value: The value.
-        named: Names of variables that stand for values of a kind.
+        named: Names of variables that stand for values of a type.
     """
     if type(value) in named:
         return named[type(value)]
     if isinstance(value, str):
         return f'"{value}"' if value.isprintable() and not set('"\\') & set(value) else repr(value)
     if isinstance(value, list | tuple):
-        inner = ", ".join(written(own, named) for own in value)
+        inner = ", ".join(written(part, named) for part in value)
         return f"[{inner}]" if isinstance(value, list) or len(value) != 1 else f"({inner},)"
     if not is_dataclass(value) or isinstance(value, type):
         return shown(value)
     options = []
     for item in fields(value):
-        own = getattr(value, item.name)
+        option = getattr(value, item.name)
         default = item.default_factory() if callable(item.default_factory) else item.default
-        if item.init and not _equal(own, default):
-            options.append(f"{item.name}={written(own, named)}")
+        if item.init and not _equal(option, default):
+            options.append(f"{item.name}={written(option, named)}")
     return f"{type(value).__name__}({', '.join(options)})"
 
 
 def model_line(model: LanguageModel) -> list[str]:
-    """Only names that `load_model` knows give the same weights everywhere."""
+    """The line that loads the model; empty unless `load_model` knows its name, so that the weights are the same."""
     info = model.info
     names = {known.hub_id: known.name for known in known_models()}
     names |= {name: name for name in names.values()}
@@ -253,7 +253,7 @@ def model_line(model: LanguageModel) -> list[str]:
 
 
 def _prompts_line(model: LanguageModel, data: Prompts) -> list[str]:
-    """The line that builds the prompts of a built-in task; others cannot be known from here."""
+    """The line that builds the prompts of a built-in task; empty for other prompts, whose origin is not recorded."""
     true, *false = data if isinstance(data, tuple) else (data,)
     source = true.source
     line = _task(source.get("task", {}))
@@ -263,8 +263,10 @@ def _prompts_line(model: LanguageModel, data: Prompts) -> list[str]:
         return []
     known = inspect.signature(build_prompts).parameters.values()
     usual_way = "shared" if "shots" in source else "per_prompt"
-    defaults = {own.name: own.default for own in known} | {"demonstrations": usual_way}
-    # Of the largest number that fits, the number would do; the word says how it came about.
+    defaults = {parameter.name: parameter.default for parameter in known} | {
+        "demonstrations": usual_way
+    }
+    # The number alone would do, but "max" says how it was chosen.
     source = {**source, **({"total": "max"} if "total_bound" in source else {})}
     for name in ("shots", "total", "n", "seed", "labels", "demonstrations", "balanced", "split"):
         always = name in ("shots", "total", "n", "seed")
@@ -280,8 +282,8 @@ def _prompts_line(model: LanguageModel, data: Prompts) -> list[str]:
     line += "" if source.get("bos", usual) == usual else f", bos={source['bos']}"
     if not false:
         return [f"prompts = build_prompts({line}{_share(true)})"]
-    kind = false[0].source.get("labels", "permuted")
-    line += "" if kind == "permuted" else f', false_labels="{kind}"'
+    false_labels = false[0].source.get("labels", "permuted")
+    line += "" if false_labels == "permuted" else f', false_labels="{false_labels}"'
     line += _share(false[0])
     return [f"prompts = build_prompt_pairs({line})"]
 
@@ -292,7 +294,7 @@ def _share(prompts: PromptBatch) -> str:
 
 
 def _task(described: Mapping[str, Any]) -> str:
-    """The first two arguments, if the task is a built-in one as `load_task` gives it."""
+    """The first two arguments, if the task is a built-in one as `load_task` returns it."""
     known = next((task for task in known_tasks() if task.name == described.get("name")), None)
     origin = "icl_mech offline data"
     if known is not None and known.hub is not None:

@@ -1,8 +1,8 @@
-"""Untrained networks beside a model: what a study measured of it, of networks that learned nothing.
+"""Untrained networks next to a model: the measurements of a study on randomly initialised networks.
 
-Networks of one architecture on the same prompts are measured once in a process and, with a folder,
-kept there. Each costs the memory of one more model while it is measured. Their curves, as drawn, lie behind
-those of the model, as a grey band; what claims about the flow must beat stands in `untrained`.
+Networks of one architecture on the same prompts are measured once per process and, with a folder,
+saved there. Each costs the memory of one more model while it is measured. Their curves are drawn as a grey band
+behind those of the model; the threshold for claims about flow is in `untrained`.
 """
 
 import gc
@@ -30,50 +30,51 @@ from icl_mech.studies.bench import Bench
 from icl_mech.studies.untrained import UntrainedFlow, beside_flow, check_nulls
 
 PROMPTS = 8
-"""An untrained network is measured on so many prompts: their curves hardly differ."""
+"""Number of prompts an untrained network is measured on; a few are enough, since these curves hardly differ."""
 
 LARGEST = 4 << 30
-"""Bytes of weights, unpacked, up to which untrained networks are made unless they are asked for."""
+"""Maximum size of the unpacked weights, in bytes, for which untrained networks are made by default."""
 
 SMALL = 128
-"""Networks up to this width wait for the usual collection of what nobody refers to."""
+"""Networks up to this width are left to the usual garbage collection."""
 
 MOST_KNOWN = 1024
 _KNOWN: dict[tuple[Any, ...], Result] = {}
 
 Wanted = Mapping[str, tuple[AnyMeasurement[Any, Any], int]]
-"""By name of the model's result: the measurement, and how many of the prompts."""
+"""Measurement and number of prompts, by name of the model's result."""
 
 
 def usual_nulls(model: LanguageModel) -> int:
-    """How many untrained networks are measured unless something else is said.
+    """Default number of untrained networks.
 
     They are never packed: a weight of 8 or 4 bits counts two bytes.
     """
     size = sum(
-        prod((getattr(own, "quant_state", None) or own).shape) * max(2, own.element_size())
-        for own in model.module.parameters()
+        prod((getattr(parameter, "quant_state", None) or parameter).shape)
+        * max(2, parameter.element_size())
+        for parameter in model.module.parameters()
     )
     return 3 if size <= LARGEST else 0
 
 
 def add_untrained(bench: Bench, data: Prompts, wanted: Wanted, nulls: int | None) -> None:
-    """Put what untrained networks give beside the results of the model.
+    """Add results of untrained networks to those of the model.
 
-    Information flow becomes `untrained`, which claims about it must beat; everything that is drawn as
-    curves over layers becomes a band behind them.
+    Information flow becomes `untrained`, which claims about it must exceed; every result drawn as
+    curves over layers gets a band behind them.
 
     Args:
-        bench: With the results of the model.
+        bench: The bench, with the results of the model.
         data: Its prompts.
-        wanted: What is measured of the networks.
-        nulls: Number of networks; None: three of models that are not large, 0: none.
+        wanted: Measurements to make on the networks.
+        nulls: Number of networks; None: three for models that are not large, 0: none.
 
     Raises:
-        IclMechError: what cannot be measured of networks that were asked for.
+        IclMechError: networks were requested and cannot be measured.
     """
     count = usual_nulls(bench.model) if nulls is None else nulls
-    wanted = {name: own for name, own in wanted.items() if name in bench.results}
+    wanted = {name: request for name, request in wanted.items() if name in bench.results}
     if not count:
         bench.notes.append(
             "No untrained networks were measured, beside which flow and attention mean more; nulls=3 does."
@@ -85,8 +86,8 @@ def add_untrained(bench: Bench, data: Prompts, wanted: Wanted, nulls: int | None
         if not _kept(bench, name, count):
             left[name] = (measurement, _first(data, most))
     try:
-        found = untrained_results(bench.model, left, count, bench.options)
-        for name, results in found.items():
+        new_results = untrained_results(bench.model, left, count, bench.options)
+        for name, results in new_results.items():
             _keep(bench, name, left[name][1], results)
     except IclMechError as error:
         if nulls is not None:
@@ -95,27 +96,27 @@ def add_untrained(bench: Bench, data: Prompts, wanted: Wanted, nulls: int | None
 
 
 def _kept(bench: Bench, name: str, count: int) -> bool:
-    """True if a folder holds all that is wanted beside this result; it is on the bench then."""
-    own = bench.results[name]
-    found: list[tuple[str, Any]] = [(f"{PREFIX}{name}", UntrainedCurves)]
-    if isinstance(own, FlowScores):
-        found.append(("untrained", UntrainedFlow))
-    for key, kind in found:
+    """True if the folder holds all untrained results for this result, which are then put on the bench."""
+    result = bench.results[name]
+    wanted: list[tuple[str, Any]] = [(f"{PREFIX}{name}", UntrainedCurves)]
+    if isinstance(result, FlowScores):
+        wanted.append(("untrained", UntrainedFlow))
+    for key, kind in wanted:
         kept = bench.kept(key, kind)
-        if kept is None or len(kept.networks) != count or not _same(own, kept):
+        if kept is None or len(kept.networks) != count or not _same(result, kept):
             return False
         bench.results[key] = kept
     return True
 
 
-def _keep(bench: Bench, name: str, data: Prompts, found: Sequence[Result]) -> None:
-    own = bench.results[name]
-    networks = [f"untrained, seed {seed}" for seed in range(len(found))]
+def _keep(bench: Bench, name: str, data: Prompts, results: Sequence[Result]) -> None:
+    result = bench.results[name]
+    networks = [f"untrained, seed {seed}" for seed in range(len(results))]
     prompts = len(data[0]) if isinstance(data, tuple) else len(data)
-    flows = [one for one in found if isinstance(one, FlowScores)]
-    if isinstance(own, FlowScores):
-        bench.keep("untrained", beside_flow(own, flows, networks, prompts))
-    curves = curves_of(own, found, prompts, networks)
+    flows = [flow for flow in results if isinstance(flow, FlowScores)]
+    if isinstance(result, FlowScores):
+        bench.keep("untrained", beside_flow(result, flows, networks, prompts))
+    curves = curves_of(result, results, prompts, networks)
     if curves is not None:
         bench.keep(f"{PREFIX}{name}", curves)
 
@@ -126,24 +127,24 @@ def untrained_results(
     count: int,
     options: Options,
 ) -> dict[str, list[Result]]:
-    """What measurements give of so many untrained networks, the seeds 0, 1, ….
+    """Results of the measurements on `count` untrained networks, with seeds 0, 1, ….
 
     Raises:
-        IclMechError: what a measurement refuses, or a model that none can be made of.
+        IclMechError: a measurement rejects them, or no untrained network can be made of this model.
     """
     info, edits = model.info, repr([edit.to_dict() for edit in options.interventions])
     made_of = (info.architecture, info.dtype, model.settings, edits)
     how = vars(replace(options, progress=False))
-    found: dict[str, list[Result]] = {name: [] for name in wanted}
+    results: dict[str, list[Result]] = {name: [] for name in wanted}
     for seed in range(count):
         network: Any = None
         for name, (measurement, data) in wanted.items():
             batches = data if isinstance(data, tuple) else (data,)
-            key = (*made_of, tuple(own.digest for own in batches), repr(measurement), seed)
+            key = (*made_of, tuple(batch.digest for batch in batches), repr(measurement), seed)
             if key not in _KNOWN:
                 network = untrained(model.wrapped, seed) if network is None else network
                 with warnings.catch_warnings():
-                    # What is said of the prompts was said of all of them.
+                    # Warnings about the prompts were already given for the model.
                     warnings.simplefilter("ignore")
                     result = measured(measurement, network, data, **how)
                 if len(_KNOWN) >= MOST_KNOWN:
@@ -152,41 +153,41 @@ def untrained_results(
                     _KNOWN[key] = result
             else:
                 result = _KNOWN[key]
-            found[name].append(result)
-        if network is not None and info.d_model > SMALL:  # it refers to its adapter, and that to it
+            results[name].append(result)
+        if network is not None and info.d_model > SMALL:  # it and its adapter refer to each other
             network = None
             gc.collect()
-    return found
+    return results
 
 
 def _first(data: Prompts, most: int) -> Prompts:
     if isinstance(data, tuple):
-        true, false = (own[: min(most, len(own))] for own in data)
+        true, false = (side[: min(most, len(side))] for side in data)
         return true, false
     return data[: min(most, len(data))]
 
 
-def _same(own: Result, kept: Result) -> bool:
-    return not Identity.recorded(own.provenance).differences(Identity.recorded(kept.provenance))
+def _same(result: Result, kept: Result) -> bool:
+    return not Identity.recorded(result.provenance).differences(Identity.recorded(kept.provenance))
 
 
 # --- the grey band behind a figure ---
 
 PREFIX = "untrained_"
-"""Of the names of these results, before that of the result they stand behind."""
+"""Prefix of the names of these results, before the name of the model's result."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class UntrainedCurves(Result):
-    """Curves of networks that learned nothing, as drawn behind those of the model.
+    """Curves of randomly initialised networks, drawn behind those of the model.
 
     Attributes:
-        values: Of each network.
-        names: Of the curves.
-        x: Where their points stand.
-        show: In which drawing.
-        networks: What they are.
-        count: Prompts each was measured on.
+        values: Curves of each network.
+        names: Names of the curves.
+        x: Horizontal coordinates of their points.
+        show: The drawing that they belong to.
+        networks: Names of the networks.
+        count: Number of prompts each was measured on.
     """
 
     title: ClassVar[str] = "Untrained networks behind a figure"
@@ -199,11 +200,11 @@ class UntrainedCurves(Result):
     count: int
 
     def quantities(self) -> dict[str, Quantity]:
-        """None over prompts: each network is one curve."""
+        """No quantities over prompts: each network is one curve."""
         return {}
 
     def figures(self) -> list[Figure]:
-        """None of its own: it lies behind the curves of the model."""
+        """No figures: the curves are drawn behind those of the model."""
         return []
 
     def drawing(self) -> LayerCurves:
@@ -238,7 +239,7 @@ class UntrainedCurves(Result):
         return f"grey: range of {counted(len(self.networks), 'untrained network')} over {prompts}"
 
     def _range(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Lower ends, means and upper ends over the networks that have a value."""
+        """Minimum, mean and maximum over the networks that have a value."""
         known = ~self.values.isnan()
         low = torch.where(known, self.values, torch.inf).amin(0)
         high = torch.where(known, self.values, -torch.inf).amax(0)
@@ -247,20 +248,20 @@ class UntrainedCurves(Result):
         return ends[0], self.values.nanmean(0), ends[1]
 
     def summary(self) -> str:
-        """What it is of."""
+        """Networks, prompts and number of curves."""
         return f"{self._note()}, of {counted(len(self.names), 'curve')}"
 
 
 def curves_of(
     own: Result, results: Sequence[Result], count: int, networks: Sequence[str]
 ) -> UntrainedCurves | None:
-    """The curves that results of untrained networks are drawn as; None if they have none.
+    """The curves of results of untrained networks; None if they have none.
 
     Args:
-        own: Of the model.
-        results: The same of each network.
+        own: Result of the model.
+        results: The same result of each network.
         count: Number of prompts.
-        networks: What they are.
+        networks: Names of the networks.
     """
     shapes, show = [], own.shows[0]
     for result in results:

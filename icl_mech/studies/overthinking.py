@@ -1,4 +1,4 @@
-"""The study of *Overthinking the Truth*, §§3-5, on the user's own model and prompts.
+"""The study of *Overthinking the Truth*, §§3-5, on any model and prompts.
 
 Halawi et al. 2023 (ICLR 2024, arXiv 2307.09476): false demonstrations do harm, from a critical layer on, so
 that earlier layers answer better. Which heads do it: `overthinking_heads`.
@@ -45,13 +45,13 @@ from icl_mech.tasks import Task
 HeadsFrom = str | Task | PromptBatch | None
 
 CHOSEN_ON = ("unnatural", "headlines")
-"""Task the heads are chosen on by default; the second if the first is the one studied."""
+"""Task on which heads are chosen by default; the second if the first is the one studied."""
 
 LATE = "late_ablation"
-"""Name of the result of zeroing late layers; it rests on other prompts than that of heads."""
+"""Name of the result of zeroing late layers; it uses other prompts than the ablation of heads."""
 
 HEADS = 5
-"""Heads that are chosen and ablated (the paper's number)."""
+"""Number of heads that are chosen and ablated (the paper's number)."""
 
 # --- what is measured ---
 
@@ -65,7 +65,7 @@ def _steps(
     nulls: int | None = None,
     threshold: float = HALF,
 ) -> None:
-    """Everything the paper measures; what prompts cannot give is left out with a note."""
+    """Measure everything in the paper; what the prompts do not allow is left out with a note."""
     own_weights = not bench.model.info.processed_weights
     of_heads = (HeadScores(seed=seed), MatchingByLayer()) if own_weights else ()
     bench.measure(
@@ -93,15 +93,15 @@ def _steps(
 
 
 def _heads(bench: Bench, pair: Pair, heads_from: HeadsFrom, seed: int) -> None:
-    """Where the top heads look, and what ablating heads chosen on another task changes."""
+    """Measure where the top heads attend, and the effect of ablating heads chosen on another task."""
     scores = bench.results.get("head_scores")
     if isinstance(scores, HeadScoresResult):
         bench.measure(pair, HeadAttention(scores.top(HEADS), first=1))
     studied = pair[0].source.get("task", {}).get("name")
-    given = heads_from or next(name for name in CHOSEN_ON if name != studied)
+    source = heads_from or next(name for name in CHOSEN_ON if name != studied)
     by_number = [edit for edit in bench.options.interventions if edit.by_number]
     try:
-        others = false_prompts(bench.model, given, n=len(pair[0]), seed=seed)
+        others = false_prompts(bench.model, source, n=len(pair[0]), seed=seed)
     except IclMechError as error:
         bench.notes.append(f"No heads were chosen or ablated: {error}")
     else:
@@ -112,8 +112,8 @@ def _heads(bench: Bench, pair: Pair, heads_from: HeadsFrom, seed: int) -> None:
             )
         else:
             bench.measure(others, optional=[FalseInduction(HEADS, seed)])
-    found, leaving = bench.results.get("false_induction"), bench.results["early_exit"]
-    chosen = found.top if isinstance(found, FalseInductionResult) else ()
+    false_induction, leaving = bench.results.get("false_induction"), bench.results["early_exit"]
+    chosen = false_induction.top if isinstance(false_induction, FalseInductionResult) else ()
     if chosen:
         bench.measure(pair, Ablation(heads=chosen, seed=seed))
     if isinstance(leaving, EarlyExitResult):
@@ -166,7 +166,7 @@ CRITICAL = "Critical layer: after the first quarter of the layers the two sides 
 
 
 def _growth(run: Run) -> Interval | None:
-    """How much wider the gap is at the end than after the first quarter; None without a critical layer."""
+    """Growth of the gap from the first quarter of the layers to the end; None without a critical layer."""
     result: LayerAccuracyResult = run[LayerAccuracyResult]
     gaps = result.pair_scores[:, 0] - result.pair_scores[:, 1]
     if result.critical is None:
@@ -175,7 +175,7 @@ def _growth(run: Run) -> Interval | None:
 
 
 def _critical(run: Run) -> Facts:
-    """Where the critical layer is, and the gap after the first quarter of the layers and at the end."""
+    """The critical layer, and the gap after the first quarter of the layers and at the end."""
     result: LayerAccuracyResult = run[LayerAccuracyResult]
     quarter, gaps = result.last // 4, result.pair_scores[:, 0] - result.pair_scores[:, 1]
     early = mean_interval(gaps[:, quarter], "change")
@@ -184,7 +184,7 @@ def _critical(run: Run) -> Facts:
 
 
 def _still_read(run: Run) -> Interval | None:
-    """Share of answers to false demonstrations that change with the target cut off from them after the first quarter."""
+    """Share of answers that change with the target cut off from false demonstrations after the first quarter."""
     cuts: EdgeCutsResult = run[EdgeCutsResult]
     window = "last ¾"
     if "aggregate" not in cuts.edges or window not in cuts.windows:
@@ -208,7 +208,7 @@ PARTING = Claim(
     words=sentences("overthinking", "critical_layer", _critical),
 )
 
-# --- so that it would be better to leave before ---
+# --- so an earlier exit is better ---
 
 LEAVING = "Overthinking: with false demonstrations, earlier layers answer better"
 
@@ -223,7 +223,7 @@ def _weakest(result: EarlyExitResult, side: str) -> int:
 
 
 def _change(side: str) -> Effect:
-    """Change of accuracy by leaving early, on prompts that did not choose the layer; of tasks with one layer the least."""
+    """Change of accuracy by early exit, on prompts that did not choose the layer; the least over tasks sharing it."""
 
     def effect(run: Run) -> Interval | None:
         result: EarlyExitResult = run[EarlyExitResult]
@@ -242,7 +242,7 @@ def _change(side: str) -> Effect:
 def _exit_above_chance(run: Run) -> Interval | None:
     """Calibrated accuracy after the exit above chance, with false demonstrations, on prompts that did not choose it.
 
-    None at the embedding, which is alike for all prompts, and where accuracy by layer is of other pairs.
+    None at the embedding, which is the same for all prompts, and if accuracy by layer comes from other pairs.
     """
     result: EarlyExitResult = run[EarlyExitResult]
     layers: LayerAccuracyResult = run[LayerAccuracyResult]
@@ -276,9 +276,9 @@ OVERTHINKS = Claim(
 
 
 def _answers(results: Mapping[str, Result], verdicts: Sequence[Verdict]) -> Facts:
-    """Both results, and the status of harm and of leaving early.
+    """Both results, and the status of harm and of early exit.
 
-    `better` says whether answers are better or worse there, although the claim may be mixed since they are not above chance.
+    `better` says whether answers are better or worse there, even if the claim is mixed because accuracy is at chance.
     """
     kinds = {type(result): result for result in results.values()}
     layers, leaving = kinds.get(LayerAccuracyResult), kinds.get(EarlyExitResult)

@@ -1,4 +1,4 @@
-"""False induction heads (ibid., §5): chosen on another task, what removing them gives back."""
+"""False induction heads (*Overthinking the Truth*, §5): chosen on another task, and the effect of removing them."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -27,8 +27,8 @@ class Tested(NamedTuple):
     Attributes:
         heads: The heads.
         above: Prefix matching above shuffled labels.
-        promoting: Logit of the false above the right label that each writes.
-        task: That of these prompts where it chose the heads, too; empty: the task studied.
+        promoting: Logit of the false minus the right label that each head writes.
+        task: Task of these prompts if it also chose the heads; empty: the task studied.
     """
 
     heads: tuple[tuple[int, int], ...]
@@ -38,14 +38,21 @@ class Tested(NamedTuple):
 
 
 def _tested(run: Run) -> Tested | None:
-    """The studied task tests the heads that another task chose; else one half of that task's prompts does."""
+    """Scores on the studied task of heads that another task chose; else on one half of that task's prompts."""
     result: FalseInductionResult = run[FalseInductionResult]
     if not result.top:
         return None
-    scores = next((own for own in run.results.values() if isinstance(own, HeadScoresResult)), None)
+    scores = next(
+        (
+            candidate
+            for candidate in run.results.values()
+            if isinstance(candidate, HeadScoresResult)
+        ),
+        None,
+    )
     if scores is not None and scores.promoting is not None and _other_task(scores, result.task):
         above = scores.matching - scores.shuffled_matching
-        above, promoting = (of_heads(own, result.top) for own in (above, scores.promoting))
+        above, promoting = (of_heads(tensor, result.top) for tensor in (above, scores.promoting))
         return Tested(result.top, above, promoting)
     half = result.second_half()
     if half is None:
@@ -69,7 +76,7 @@ def _tested_on(run: Run) -> int | None:
 
 
 def _heads(run: Run) -> Facts:
-    """Which of the chosen heads match prefixes and promote the false label, on other prompts."""
+    """Facts on which of the chosen heads match prefixes and promote the false label, on other prompts."""
     facts: dict[str, Any] = {"result": run[FalseInductionResult], "tested": _tested(run)}
     tested: Tested | None = facts["tested"]
     if tested is None:
@@ -82,13 +89,13 @@ def _heads(run: Run) -> Facts:
 
 
 def _other_task(scores: HeadScoresResult, task: str) -> bool:
-    """True if scores are of another task than the one that chose the heads."""
+    """True if the scores come from another task than the one that chose the heads."""
     studied = scores.provenance.get("prompts", {}).get("task", {}).get("name")
     return bool(studied != task)
 
 
 def pairs(run: Run) -> int:
-    """How many pairs of prompts accuracy by layer rests on."""
+    """Number of pairs of prompts that accuracy by layer rests on."""
     result: LayerAccuracyResult = run[LayerAccuracyResult]
     return len(result.answers)
 
@@ -148,7 +155,7 @@ def _gap_of(part: str) -> Effect:
 
 
 def _without_set(part: str, condition: str) -> Callable[[Run], Facts | None]:
-    """An ablation, if it was one of these heads or layers."""
+    """Facts on an ablation, if it ablated these heads or layers."""
 
     def facts(run: Run) -> Facts | None:
         result: AblationResult = run[part]
@@ -159,7 +166,7 @@ def _without_set(part: str, condition: str) -> Callable[[Run], Facts | None]:
 
 
 def _loss(part: str, condition: str) -> Effect:
-    """Accuracy with true demonstrations that an ablation costs: what moves all answers towards chance is no remedy."""
+    """Change of accuracy with true demonstrations under an ablation: moving all answers towards chance is no remedy."""
 
     def loss(run: Run) -> Interval | None:
         result: AblationResult = run[part]
@@ -197,7 +204,7 @@ REMOVE = Claim(
     averaged="False induction heads: without a few heads false demonstrations do less harm",
 )
 
-# --- nor without late attention ---
+# --- the same without late attention ---
 
 LATE_ATTENTION = "late attention"
 LATE = "Late attention: without it false demonstrations do less harm, with no clear loss with true ones"
@@ -224,7 +231,7 @@ LATE_ATTENDS = Claim(
 
 
 def _highest(run: Run) -> Interval | None:
-    """Prefix matching of the head that has most of it."""
+    """Prefix matching of the head with the highest score."""
     result: FalseInductionResult = run["false_induction"]
     ends = (result.prefix_matching, result.matching_low, result.matching_high)
     return Interval(*(float(end[0]) for end in ends))

@@ -1,4 +1,4 @@
-"""The page of an analysis: its results as sections, what it found of a paper's claims, its origin."""
+"""The page of an analysis: its results as sections, its findings on a paper's claims, its origin."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class Shown(Run, Protocol):
-    """What is shown: an `Analysis`."""
+    """A run that can be shown: an `Analysis`."""
 
     @property
     def title(self) -> str:
-        """Model, task and number of prompts; the heading where there is no better one."""
+        """Model, task and number of prompts; the heading if there is no better one."""
 
     @property
     def notes(self) -> Sequence[str]:
@@ -47,37 +47,49 @@ class Shown(Run, Protocol):
 
     @property
     def made(self) -> Mapping[str, Any]:
-        """Date, call, command and study, as far as they are known."""
+        """Date, call, command and study, where known."""
 
 
 ABOUT = {"Model": "{}", "Task": "{}", "Prompts": "{}", "Demonstrations": "demonstrations: {}"}
-"""Facts that stand below the heading, in one line."""
+"""Facts in the line below the heading."""
 
 MOST_FIRST = 2
-"""Figures on the first level."""
+"""Maximum number of figures on the first level."""
 
 _MODEL = '# Your model of another source than load_model: put how you load it here.\nmodel = load_model("{}")'
 _PROMPTS = '# Prompts of your own: "run" is the folder of report.save("run").\nprompts = load("run").prompts'
-"""Lines that make what a run does not say how to make."""
+"""Lines that stand in for a model or prompts that the run does not say how to make."""
 
 
 def page_of(run: Shown) -> Page:
-    """Everything that is shown of a run."""
+    """The page of a run."""
     results, made = run.results, run.made
     study = study_of(results, made)
     verdicts: Sequence[Verdict] = () if study is None else study.verdicts(run)
     heading, lead = _heading(study, run, verdicts)
     notes = [*run.notes, *unknown(made)]
-    known, asked = facts(results, run.prompts, made), [competence(run), helped(run)]
-    able = asked[0]
+    known, questions = facts(results, run.prompts, made), [competence(run), helped(run)]
+    able = questions[0]
     findings = [
-        Finding(own.claim, own.status, f"{own.finding} {own.more}".strip(), own.result, own.line)
-        for own in verdicts
+        Finding(
+            verdict.claim,
+            verdict.status,
+            f"{verdict.finding} {verdict.more}".strip(),
+            verdict.result,
+            verdict.line,
+        )
+        for verdict in verdicts
     ]
     findings[:0] = [
-        Finding(o.claim, o.status, o.finding, o.result, word=OPENINGS[o.status].lower())
-        for o in asked
-        if o is not None
+        Finding(
+            verdict.claim,
+            verdict.status,
+            verdict.finding,
+            verdict.result,
+            word=OPENINGS[verdict.status].lower(),
+        )
+        for verdict in questions
+        if verdict is not None
     ]
     origin = Origin(
         findings=findings,
@@ -93,28 +105,32 @@ def page_of(run: Shown) -> Page:
         ),
         kicker=kicker,
         lead=lead,
-        about=" · ".join(ABOUT[own.name].format(own.value) for own in known if own.name in ABOUT),
+        about=" · ".join(
+            ABOUT[fact.name].format(fact.value) for fact in known if fact.name in ABOUT
+        ),
         origin=origin,
         prompt=prompt_of(results, run.prompts),
     )
 
 
 def study_of(results: Mapping[str, Result], made: Mapping[str, Any]) -> Study | None:
-    """The study a run is of: as it says, or else the first whose results it holds.
+    """The study of a run: the one it names, or else the first whose results it holds.
 
-    None if they were chosen one by one, or the study is not known here.
+    None if measurements were chosen one by one, or the study is not known here.
     """
     known, kinds = known_studies(), {type(result) for result in results.values()}
     name = made.get("study", DEFAULT)
-    # With more measured besides, the default study may hold all of another one.
+    # With further measurements, the default study may hold all results of another one.
     if name != DEFAULT:
         return known.get(name)
-    alike = (own for own in known.values() if own.known_by is not None and own.known_by(kinds))
-    return next(alike, None)
+    matching = (
+        study for study in known.values() if study.known_by is not None and study.known_by(kinds)
+    )
+    return next(matching, None)
 
 
 def unknown(made: Mapping[str, Any]) -> list[str]:
-    """What a run says whose study is not known here."""
+    """A note on a run whose study is not known here; empty if it is known."""
     name = made.get("study", DEFAULT)
     if name in known_studies():
         return []
@@ -126,24 +142,24 @@ def unknown(made: Mapping[str, Any]) -> list[str]:
 
 
 def _heading(study: Study | None, run: Shown, verdicts: Sequence[Verdict]) -> tuple[str, str]:
-    """The question of the page, and the answer to it; a title where nothing is asked."""
+    """The question of the page and its answer; a title if there is no question."""
     origin = origin_of(run.results)
-    found = ("", "")
+    heading = ("", "")
     if study is not None:
-        found = study.heading(run, verdicts, weights_name(origin), task_name(origin))
+        heading = study.heading(run, verdicts, weights_name(origin), task_name(origin))
     shown = run.title.replace(model_name(origin) or "\n", weights_name(origin))
-    return found if found[0] else (shown, found[1])
+    return heading if heading[0] else (shown, heading[1])
 
 
 def _command(made: Mapping[str, Any], origin: Mapping[str, Any]) -> str:
-    """The command line, or a script that can be run; what it cannot know is a comment that says so."""
+    """The command line, or a runnable script with comments for what it cannot know."""
     if made.get("command") or not made.get("call"):
         return str(made.get("command", ""))
     setup, call = list(map(str, made.get("setup", ()))), str(made["call"])
     lacking = {"model": _MODEL.format(origin.get("model", {}).get("name", "")), "prompts": _PROMPTS}
     lacking["prompts"] += "" if "false_prompts" in origin else "[0]"
     for number, (name, line) in enumerate(lacking.items()):
-        if not any(own.startswith(f"{name} = ") for own in setup):
+        if not any(setup_line.startswith(f"{name} = ") for setup_line in setup):
             setup.insert(number, line)
     used = set(re.findall(r"(?<![.\w\"'])[A-Za-z_]\w*(?=\()", "\n".join([*setup, call])))
     lines = []
@@ -156,25 +172,29 @@ def _command(made: Mapping[str, Any], origin: Mapping[str, Any]) -> str:
 
 
 def _limits(results: Mapping[str, Result], notes: Sequence[str]) -> list[str]:
-    held = "Square brackets hold 95 % intervals over prompts."
+    intervals = "Square brackets hold 95 % intervals over prompts."
     given = [note for note in notes if note.strip()]
-    shared = any(own.provenance.get("conditional_on_demonstrations") for own in results.values())
+    shared = any(
+        result.provenance.get("conditional_on_demonstrations") for result in results.values()
+    )
     if shared and not any("share" in note for note in given):
-        held = held[:-1] + "; all prompts share one set of demonstrations, so they hold given it."
+        intervals = (
+            intervals[:-1] + "; all prompts share one set of demonstrations, so they hold given it."
+        )
     ends = kinds_of_ends(results)
-    halves = half_precision(own.provenance for own in results.values())
-    return [held, *([ends] if ends else []), *halves, *doubtful(results), *given]
+    halves = half_precision(result.provenance for result in results.values())
+    return [intervals, *([ends] if ends else []), *halves, *doubtful(results), *given]
 
 
 def sections_of(run: Shown) -> list[Section]:
-    """Figures with what each one shows, for a page."""
+    """The sections of a page: figures with what each one shows."""
     results, prompts, sections = run.results, run.prompts, []
     study = study_of(results, run.made)
     chosen = study.sections if study is not None and study.sections else tuple(results)
     for name, result in ((name, results[name]) for name in chosen if name in results):
         numbers = _numbers(result)
         omitted = () if study is None else study.omits
-        figures = [own for own in result.figures() if f"{name}.{own.show}" not in omitted]
+        figures = [figure for figure in result.figures() if f"{name}.{figure.show}" not in omitted]
         sections += [
             _section(
                 name,
@@ -187,25 +207,29 @@ def sections_of(run: Shown) -> list[Section]:
             )
             for figure in figures
         ]
-    first = {own.short: own.key for own in reversed(sections)}
-    alike = [
-        first[own.short] != own.key for own in sections
-    ]  # another part goes by this short name
-    more = [
-        f": {own.key.replace('_', ' ')}" * two for own, two in zip(sections, alike, strict=True)
+    first = {section.short: section.key for section in reversed(sections)}
+    repeated = [
+        first[section.short] != section.key for section in sections
+    ]  # another section has this short name
+    suffixes = [
+        f": {section.key.replace('_', ' ')}" * is_repeated
+        for section, is_repeated in zip(sections, repeated, strict=True)
     ]
-    return [replace(own, short=own.short + two) for own, two in zip(sections, more, strict=True)]
+    return [
+        replace(section, short=section.short + suffix)
+        for section, suffix in zip(sections, suffixes, strict=True)
+    ]
 
 
 def levels(
     sections: Sequence[Section], named: Sequence[str], last: Sequence[str] = ()
 ) -> list[Section]:
-    """The same, two figures first: of the results named, else the first there are; `last` are told above."""
-    drawn = [i for i, own in enumerate(sections) if own.figure is not None]
+    """The sections with two figures first: those of the named results, else the first available; `last` comes last."""
+    drawn = [i for i, section in enumerate(sections) if section.figure is not None]
     drawn.sort(key=lambda i: sections[i].key in last)
     of_named = [i for name in named for i in [i for i in drawn if sections[i].key == name][:1]]
     chosen = list(dict.fromkeys([*of_named, *drawn]))[:MOST_FIRST]
-    others = [own for i, own in enumerate(sections) if i not in chosen]
+    others = [section for i, section in enumerate(sections) if i not in chosen]
     return [replace(sections[i], first=True) for i in chosen] + others
 
 
@@ -246,28 +270,28 @@ def _section(
 
 NOT_DRAWN = f"No intervals are drawn: there are fewer than {FEWEST_PROMPTS} prompts or texts."
 _PROMISED = re.compile(r"[;,] (?:band|bar)s?: 95 % [^.;]*(?=[.;])| Bands: 95 % [^.;]*\.")
-"""What captions say of intervals."""
+"""Phrases in captions that describe intervals."""
 
 
 def _caption(figure: Figure, drawing: object) -> str:
-    """What is drawn, with the grey areas of untrained networks where there are some."""
+    """The caption, with the grey areas of untrained networks if there are any."""
     if not figure.caption:
         return getattr(drawing, "note", "")
     note = getattr(drawing, "note", "")
     grey = note.rpartition("; ")[2] if getattr(drawing, "behind", ()) else ""
-    more = f" {grey[:1].upper()}{grey[1:]}." * bool(grey)
-    told = f"{_PROMISED.sub('', figure.caption)} {NOT_DRAWN}" if FEW in note else figure.caption
-    return told + more
+    grey_note = f" {grey[:1].upper()}{grey[1:]}." * bool(grey)
+    caption = f"{_PROMISED.sub('', figure.caption)} {NOT_DRAWN}" if FEW in note else figure.caption
+    return caption + grey_note
 
 
 def _remarks(result: Result) -> dict[str, Any]:
-    """How numbers came about, for the origin."""
+    """Notes on how the numbers were computed, for the origin."""
     notes = getattr(result, "notes", ()) if isinstance(result, ExtractionResult) else ()
     return {"notes": list(notes)} if notes else {}
 
 
 def _drawing(result: Result, show: str) -> Any:
-    """The shape; None for results that have none."""
+    """The drawing; None for results that have none."""
     try:
         if not show:
             return result.drawn()
@@ -279,7 +303,7 @@ def _drawing(result: Result, show: str) -> Any:
 
 def _numbers(result: Result) -> "pd.DataFrame | None":
     try:
-        # Answers are told prompt by prompt.
+        # Answers are shown prompt by prompt.
         return result.by_prompt() if isinstance(result, Predictions) else result.to_pandas()
     except ResultError:
         return None
@@ -291,17 +315,21 @@ def _numbers(result: Result) -> "pd.DataFrame | None":
 def prompt_of(
     results: Mapping[str, Result], prompts: Sequence[PromptBatch] = ()
 ) -> PromptText | None:
-    """The prompt of which the run knows most; None if it knows none."""
-    attention = next((r for r in results.values() if isinstance(r, HeadAttentionResult)), None)
+    """The prompt that the run knows most about; None if it knows none."""
+    attention = next(
+        (result for result in results.values() if isinstance(result, HeadAttentionResult)), None
+    )
     if attention is not None and attention.tokens and attention.shape is None:
         return _attention(attention, prompts, marked=False)
-    maps = next((own for own in results.values() if isinstance(own, SaliencyMapsResult)), None)
+    maps = next(
+        (result for result in results.values() if isinstance(result, SaliencyMapsResult)), None
+    )
     if maps is not None and maps.tokens:
-        found = _matching(maps.tokens[0], prompts)
+        match = _matching(maps.tokens[0], prompts)
         more = " Choose a token to see which tokens it reads from, and how much that matters for the answer."
-        lead = _which(found, prompts, len(maps.tokens)) + more
-        if found:
-            return _text(found[0], lead)
+        lead = _which(match, prompts, len(maps.tokens)) + more
+        if match:
+            return _text(match[0], lead)
         return PromptText(lead, maps.tokens[0], maps.roles[0])
     if prompts and prompts[0][0].pieces:
         return _text(prompts[0][0], _which((prompts[0][0], 0), prompts, len(prompts[0])))
@@ -311,28 +339,28 @@ def prompt_of(
 def _attention(
     result: HeadAttentionResult, prompts: Sequence[PromptBatch], *, marked: bool = True
 ) -> PromptText:
-    """The first prompt with the attention of heads from its target."""
-    own, found = strips_text(strips(result)), _matching(result.tokens[0], prompts)
+    """The first prompt, with the attention of heads from its target."""
+    prompt_text, match = strips_text(strips(result)), _matching(result.tokens[0], prompts)
     lead = (
-        _which(found, prompts, len(result.tokens))
+        _which(match, prompts, len(result.tokens))
         + f" Choose a head to see where it looks from {result.row}."
     )
-    if found:
-        text, end = _text(found[0], lead), len(own.tokens)
-        own = replace(
+    if match:
+        text, end = _text(match[0], lead), len(prompt_text.tokens)
+        prompt_text = replace(
             text,
-            tokens=own.tokens,
+            tokens=prompt_text.tokens,
             roles=text.roles[:end],
             ids=text.ids[:end],
             demos=text.demos[:end],
-            marks=own.marks,
-            coloured=own.coloured,
+            marks=prompt_text.marks,
+            coloured=prompt_text.coloured,
         )
-    return replace(own, lead=lead, marks=own.marks if marked else ())
+    return replace(prompt_text, lead=lead, marks=prompt_text.marks if marked else ())
 
 
 def _matching(tokens: tuple[str, ...], prompts: Sequence[PromptBatch]) -> tuple[Prompt, int] | None:
-    """The first prompt of a batch that begins with these tokens, and which batch it is of."""
+    """The first prompt of a batch that begins with these tokens, and the index of the batch."""
     for number, batch in enumerate(prompts):
         first = batch[0]
         pieces = first.pieces or tuple(map(str, first.tokens))
@@ -341,16 +369,16 @@ def _matching(tokens: tuple[str, ...], prompts: Sequence[PromptBatch]) -> tuple[
     return None
 
 
-def _which(found: tuple[Prompt, int] | None, prompts: Sequence[PromptBatch], count: int) -> str:
-    if found is None:
+def _which(match: tuple[Prompt, int] | None, prompts: Sequence[PromptBatch], count: int) -> str:
+    if match is None:
         return "The first prompt." if count > 1 else "One prompt."
-    number = len(prompts[found[1]]) if found[1] < len(prompts) else count
-    kind = (
-        (" with true demonstrations", " with false demonstrations")[found[1]]
+    number = len(prompts[match[1]]) if match[1] < len(prompts) else count
+    side = (
+        (" with true demonstrations", " with false demonstrations")[match[1]]
         if len(prompts) > 1
         else ""
     )
-    return f"The first of the {number} prompts{kind}." if number > 1 else f"The only prompt{kind}."
+    return f"The first of the {number} prompts{side}." if number > 1 else f"The only prompt{side}."
 
 
 def _text(prompt: Prompt, lead: str) -> PromptText:

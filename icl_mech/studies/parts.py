@@ -1,4 +1,4 @@
-"""Results of an analysis as attributes; `parts.pyi`, made by `python -m tests.stub`, tells their kinds."""
+"""Results of an analysis as attributes; `parts.pyi`, made by `python -m tests.stub`, declares their types."""
 
 from typing import Any
 
@@ -9,20 +9,20 @@ from icl_mech.studies.study import known_studies
 
 
 class Parts:
-    """Results by name or kind: `analysis.flow`, `analysis["flow"]`, `analysis[FlowScores]`."""
+    """Results by name or type: `analysis.flow`, `analysis["flow"]`, `analysis[FlowScores]`."""
 
     results: dict[str, Result]
 
     def __getitem__(self, key: object) -> Any:
-        """A result by its name, or the first of a kind: `analysis[FlowScores]`.
+        """A result by its name, or the first of a type: `analysis[FlowScores]`.
 
         Raises:
             MissingResult: there is none.
         """
         if isinstance(key, str):
-            found = key_now(key, self.results)
-            if found in self.results:
-                return self.results[found]
+            name = key_now(key, self.results)
+            if name in self.results:
+                return self.results[name]
             raise self._missing(key)
         if not isinstance(key, type):
             raise self._missing(repr(key))
@@ -32,17 +32,17 @@ class Parts:
         raise self._missing(key.__name__)
 
     def __getattr__(self, name: str) -> Any:
-        """A result by its name; those of your own measurements too.
+        """A result by its name, including results of custom measurements.
 
         Raises:
             MissingResult: there is none of that name.
-            ResultError: it is of another kind than the studies give under this name.
+            ResultError: its type is not the one that studies give under this name.
         """
         if name.startswith("__") or "results" not in vars(self):
             raise AttributeError(name)
         name = key_now(name, self.results)
         result = self[name]
-        kinds = [own.gives[name] for own in known_studies().values() if name in own.gives]
+        kinds = [study.gives[name] for study in known_studies().values() if name in study.gives]
         if kinds and not isinstance(result, tuple(kinds)):
             raise ResultError(
                 f"{name!r} of this analysis is a {type(result).__name__}, not a "

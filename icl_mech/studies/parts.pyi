@@ -52,7 +52,7 @@ from icl_mech.studies.untrained import UntrainedFlow
 R = TypeVar("R", bound=Result)
 
 class Parts:
-    """Results by name or kind: `analysis.flow`, `analysis["flow"]`, `analysis[FlowScores]`."""
+    """Results by name or type: `analysis.flow`, `analysis["flow"]`, `analysis[FlowScores]`."""
 
     results: dict[str, Result]
     ablation: AblationResult

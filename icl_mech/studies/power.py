@@ -1,8 +1,8 @@
-"""Power, measured on planted circuits: how often a claim is supported at an effect of some size.
+"""Power, measured on planted circuits: how often a claim is supported at a given effect size.
 
-`power.json` holds what `tests/benchmarks/graded_power.py` counted: planted circuits of graded strength, by
-number of prompts (of pairs, where true and false demonstrations are compared). Rates are fitted so that they never
-fall with the effect, and interpolated between measured effects; beyond them nothing is said.
+`power.json` holds the counts of `tests/benchmarks/graded_power.py`: planted circuits of graded strength, by
+number of prompts (or pairs, if true and false demonstrations are compared). Rates are fitted so that they never
+fall with the effect, and interpolated between measured effects, not extrapolated.
 """
 
 import json
@@ -29,18 +29,18 @@ UNITS = {
     "moved": "share of pairs whose answer is moved with the label words early",
     "needed": "share of prompts whose right logit falls by 1 or more against the others",
 }
-"""Of effects, by measure."""
+"""Units of effects, by measure."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """Planted models of one strength, on so many prompts.
+    """Planted models of one strength, on one number of prompts.
 
     Attributes:
         effect: Mean size of the effect, in the unit of its measure.
-        n: Prompts.
-        supported: Models of which the claim was supported.
-        of: Models.
+        n: Number of prompts.
+        supported: Number of models on which the claim was supported.
+        of: Number of models.
     """
 
     effect: float
@@ -51,13 +51,13 @@ class Cell:
 
 @dataclass(frozen=True)
 class Power:
-    """What can be seen of one claim.
+    """The measured power of one claim.
 
     Attributes:
-        study: That judges it.
+        study: Name of its study.
         claim: Its name.
-        measure: Whose effect is told; the claim may require others, too.
-        cells: What was measured.
+        measure: Measure of the effect; the claim may also require others.
+        cells: Measured rates of support.
     """
 
     study: str
@@ -71,39 +71,42 @@ class Power:
         return tuple(sorted({cell.n for cell in self.cells}))
 
     def at(self, effect: float, n: int) -> float | None:
-        """Share of runs that support the claim at this effect, with the largest measured number up to n.
+        """Fraction of runs that support the claim at this effect, with the largest measured number of prompts up to n.
 
-        None where the effect is larger than any that was measured, or n smaller.
+        None if the effect is larger, or n smaller, than any that was measured.
         """
-        known = [own for own in self.prompts if own <= n]
+        known = [count for count in self.prompts if count <= n]
         if not known:
             return None
-        cells = sorted((o for o in self.cells if o.n == known[-1]), key=lambda own: own.effect)
+        cells = sorted(
+            (cell for cell in self.cells if cell.n == known[-1]), key=lambda cell: cell.effect
+        )
         if effect > cells[-1].effect:
             return None
-        return float(np.interp(effect, [own.effect for own in cells], fitted(cells)))
+        return float(np.interp(effect, [cell.effect for cell in cells], fitted(cells)))
 
     def needed(self, effect: float, power: float) -> int | None:
-        """The smallest measured number of prompts with this power, as have those above it; None if none has it."""
-        found = None
+        """The smallest measured number of prompts from which on the power is reached; None if there is none."""
+        fewest = None
         for n in reversed(self.prompts):
             rate = self.at(effect, n)
             if rate is not None and rate < power - 1e-9:
                 break
-            found = found if rate is None else n
-        return found
+            fewest = fewest if rate is None else n
+        return fewest
 
 
 def fitted(cells: Sequence[Cell]) -> list[float]:
-    """Rates of cells in order that never fall, nearest to the measured ones in squares weighted by runs.
+    """Non-decreasing rates of ordered cells, closest to the measured ones in least squares weighted by runs.
 
-    Of each cell the largest, over cells up to it, of the smallest mean rate from there to it or beyond, which is
-    what pooling neighbours that fall gives (Barlow et al. 1972, *Statistical inference under order restrictions*).
+    The max-min formula of isotonic regression: for each cell the maximum, over starts up to it, of the minimum mean
+    rate from there to it or beyond. It equals pooling adjacent violators (Barlow et al. 1972, *Statistical
+    inference under order restrictions*).
     """
 
     def rate(first: int, last: int) -> float:
         part = cells[first:last]
-        return sum(own.supported for own in part) / sum(own.of for own in part)
+        return sum(cell.supported for cell in part) / sum(cell.of for cell in part)
 
     places = range(len(cells))
     return [max(min(rate(a, b + 1) for b in places[i:]) for a in places[: i + 1]) for i in places]
@@ -111,7 +114,7 @@ def fitted(cells: Sequence[Cell]) -> list[float]:
 
 @cache
 def powers() -> tuple[Power, ...]:
-    """What was measured, one value for each claim."""
+    """The measured power of each claim."""
     rows = json.loads(Path(__file__).with_name("power.json").read_text(encoding="utf-8"))
     return _powers(rows)
 

@@ -1,13 +1,13 @@
-"""Numbers the two papers publish, beside one's own: orientation, not a target (other models, other tasks).
+"""Published numbers of the two papers next to those of a run: orientation, not a target (other models, other tasks).
 
 Sources:
 
 * Wang et al. 2023, *Label Words are Anchors* (EMNLP 2023, arXiv 2305.14160), tables 1 and 2 and
   the speed-ups of compression: GPT2-XL and GPT-J, 1000 test samples, mean of 5 seeds.
 * Halawi et al. 2023, *Overthinking the Truth* (ICLR 2024, arXiv 2307.09476) and the result files
-  of github.com/dannyallover/overthinking_the_truth: GPT-J, last demonstration. What is known to
-  be wrong in these files: ablated and unablated runs have prompts of their own (not pairs),
-  TREC's label order is very likely wrong, and the random heads are drawn from swapped ranges.
+  of github.com/dannyallover/overthinking_the_truth: GPT-J, last demonstration. Known errors in these
+  files: ablated and unablated runs use different prompts (they are not paired), TREC's label order
+  is very likely wrong, and the random heads are drawn from swapped ranges.
 """
 
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ REWEIGHTING = {
 
 
 class Compressed(NamedTuple):
-    """Agreement with the full prompts and accuracy under one stand-in (table 2)."""
+    """Agreement with the full prompts and accuracy under one compression method (table 2)."""
 
     label_loyalty: float
     word_loyalty: float
@@ -60,13 +60,13 @@ COMPRESSION = {
         "hidden_anchor": Compressed(89.06, 75.04, 55.59),
     },
 }
-"""Mean of the four tasks, by model and stand-in."""
+"""Mean over the four tasks, by model and compression method."""
 
 FULL_ACCURACY = {"gpt2-xl": 51.90, "gpt-j": 56.82}
 """Mean accuracy with the full demonstrations (table 2)."""
 
 SPEED_UP = {"gpt2-xl": (1.1, 1.5, 2.5, 1.4), "gpt-j": (1.5, 2.2, 2.9, 1.9)}
-"""Of Hidden_anchor, on `LABEL_WORDS_TASKS`."""
+"""Speed-up of Hidden_anchor, on `LABEL_WORDS_TASKS`."""
 
 
 class AblatedTask(NamedTuple):
@@ -93,13 +93,13 @@ HEAD_ABLATION = {
     "tweet_eval_stance_feminist": AblatedTask(52.00, 31.53, 38.60),
     "tweet_eval_stance_atheism": AblatedTask(52.53, 22.07, 32.43),
 }
-"""With the five false induction heads of GPT-J ablated: the 14 tasks besides Unnatural."""
+"""Accuracy with the five false induction heads of GPT-J ablated: the 14 tasks besides Unnatural."""
 
 GAP_REDUCTION = {"mean_of_ratios": 38.98, "ratio_of_means": 33.28}
-"""Share of the gap that this closes: as published, and as `gap_reduction` by default."""
+"""Share of the gap that this closes, in %: as published, and as computed by `gap_reduction` by default."""
 
 RANDOM_HEADS_GAP_REDUCTION = 3.97
-"""The same for random heads, mean of the tasks' ratios."""
+"""The same for random heads, mean of the ratios of the tasks."""
 
 MEAN_ACCURACY = {"true": 65.54, "false": 37.42}
 """Calibrated accuracy of GPT-J, mean of the 14 tasks, permuted labels."""
@@ -109,7 +109,7 @@ GAP = {"permuted": 28.12, "half_permuted": 12.35, "random": 15.99}
 
 EARLY_EXIT_LAYER = 16
 EARLY_EXIT_CHANGE = {"false": 10.30, "true": -1.54}
-"""Calibrated accuracy at that entry minus at the last one, permuted labels."""
+"""Calibrated accuracy at that layer minus at the last one, permuted labels."""
 
 LATE_COMPONENTS = {"late layers": 47.72, "late attention": 47.58, "late MLPs": 37.97}
 """Calibrated accuracy with false demonstrations, components zeroed from layer 16 on."""
@@ -123,15 +123,15 @@ def reweighting_means() -> dict[str, float]:
     return {name: sum(row) / len(row) for name, row in REWEIGHTING.items()}
 
 
-# --- beside those of a run ---
+# --- compared with a run ---
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PublishedNumbers(Result):
-    """One row per quantity.
+    """Published numbers next to those of a run, one row per quantity.
 
     Attributes:
-        rows: Quantity, what the paper reports, what was found here.
+        rows: Quantity, published value, value of this run.
         source: Paper, model and tasks of the published numbers.
     """
 
@@ -150,7 +150,7 @@ class PublishedNumbers(Result):
         )
 
     def figures(self) -> list[Figure]:
-        """The table, and what it is good for."""
+        """The table, and how to read it."""
         if not self.rows:
             return [
                 Figure(
@@ -187,7 +187,7 @@ class PublishedNumbers(Result):
 
 
 def label_words_numbers(results: Mapping[str, Result]) -> PublishedNumbers:
-    """Tables 1 and 2 of *Label Words are Anchors* beside these results."""
+    """Tables 1 and 2 of *Label Words are Anchors* next to these results."""
     rows: list[tuple[str, str, str]] = []
     learned = results.get("reweighting")
     if isinstance(learned, ReweightingResult):
@@ -226,7 +226,7 @@ def label_words_numbers(results: Mapping[str, Result]) -> PublishedNumbers:
 
 
 def overthinking_numbers(results: Mapping[str, Result]) -> PublishedNumbers:
-    """The averages of *Overthinking the Truth* beside these results."""
+    """The averages of *Overthinking the Truth* next to these results."""
     rows: list[tuple[str, str, str]] = []
     layers = results.get("layer_accuracy")
     if isinstance(layers, LayerAccuracyResult):
@@ -263,9 +263,13 @@ def overthinking_numbers(results: Mapping[str, Result]) -> PublishedNumbers:
     if isinstance(heads, HeadScoresResult):
         best = max(PREFIX_MATCHING.values())
         layer, head = heads.top(1)[0]
-        own = heads.interval("prefix_matching", layer=layer, head=head)
+        matching = heads.interval("prefix_matching", layer=layer, head=head)
         rows.append(
-            ("highest prefix matching of any head", told(best), f"{said(own)} ({layer}.{head})")
+            (
+                "highest prefix matching of any head",
+                told(best),
+                f"{said(matching)} ({layer}.{head})",
+            )
         )
     return PublishedNumbers(
         rows=tuple(rows), source="Halawi et al. 2023: GPT-J, mean of 14 tasks, permuted labels"

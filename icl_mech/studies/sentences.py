@@ -15,7 +15,7 @@ Facts = Mapping[str, Any]
 def sentences(
     file: str, block: str, facts: Callable[[Run], Facts | None]
 ) -> Callable[[Run], Words | None]:
-    """What a claim says of a run: `block` is the finding, `block_brief` the same in one line where there is one.
+    """The sentences of a claim about a run: `block` is the finding, `block_brief` the same in one line if it exists.
 
     Args:
         file: The text file, without `.jinja`.
@@ -35,7 +35,7 @@ def sentences(
 def headline(
     file: str, facts: Callable[[Mapping[str, Result], Sequence[Verdict]], Facts]
 ) -> Headline:
-    """Question and answer of a study's page: the blocks `headline_question` and `headline_answer`.
+    """Question and answer for a study's page: the blocks `headline_question` and `headline_answer`.
 
     Args:
         file: The text file, without `.jinja`.

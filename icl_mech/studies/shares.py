@@ -1,7 +1,7 @@
-"""How much of the answer goes through a path: what cutting it costs, as a share of what demonstrations add.
+"""How much of the answer goes through a path: the cost of cutting it, as a share of what demonstrations add.
 
-With a the log-probability of the right answer, c the same with the path cut, and z zero-shot, the share is the mean
-of a − c over the mean of a − z, over the same prompts, with the interval of a ratio of paired means.
+Let a be the log-probability of the right answer, c the same with the path cut, and z the same zero-shot. The share is
+the mean of a − c divided by the mean of a − z, over the same prompts, with the interval of a ratio of paired means.
 """
 
 from collections.abc import Callable
@@ -15,14 +15,14 @@ from icl_mech.metrics.ratios import ratio_interval
 from icl_mech.studies.claim import Effect, Run
 
 LOSS = "the loss of the right answer's log-probability"
-"""What effects of cut edges are called together."""
+"""The common measure of effects of cut edges."""
 
 
 Parts = tuple[Float[Tensor, " batch"], Float[Tensor, " batch"]]
 
 
 def lost_and_added(run: Run, edges: str, window: str) -> Parts | None:
-    """What each prompt loses with these edges cut, and what demonstrations add to it; None where either is not known."""
+    """Loss of each prompt with these edges cut, and its gain from demonstrations; None if either is not known."""
     cuts: EdgeCutsResult = run[EdgeCutsResult]
     gain: GainResult = run[GainResult]
     added = gain.added("zero_shot")
@@ -35,7 +35,7 @@ def lost_and_added(run: Run, edges: str, window: str) -> Parts | None:
 
 
 def share_of_gain(run: Run, edges: str, window: str) -> Interval | None:
-    """Share of the gain over zero-shot that is lost with these edges cut; None where it was not measured.
+    """Share of the gain over zero-shot that is lost with these edges cut; None if it was not measured.
 
     Not-a-number where the gain is not clear.
     """
@@ -57,26 +57,26 @@ def carried(name: str, edges: str, window: str) -> Effect:
     """The share of the gain that is lost with edges cut, as an effect of a claim.
 
     Args:
-        name: In words.
-        edges: Which are cut, see `EdgeCuts`.
-        window: In which layers.
+        name: Name of the effect, in words.
+        edges: The edges that are cut, see `EdgeCuts`.
+        window: The layers in which they are cut.
     """
     return ratio(name, lambda run: lost_and_added(run, edges, window))
 
 
 def lost(name: str, edges: str, window: str) -> tuple[Effect, ...]:
-    """What the right answer loses with edges cut: log-probability, beyond as many matched random edges too.
+    """Loss of the right answer's log-probability with edges cut, also beyond the same number of matched random edges.
 
-    None where these edges were not cut in this window.
+    None if these edges were not cut in this window.
     """
 
-    def effect(more: str, of: Callable[[EdgeCutsResult], Interval | None]) -> Effect:
+    def effect(suffix: str, estimate: Callable[[EdgeCutsResult], Interval | None]) -> Effect:
         def read(run: Run) -> Interval | None:
             cuts: EdgeCutsResult = run[EdgeCutsResult]
             known = edges in cuts.edges and window in cuts.windows and cuts.log_prob is not None
-            return of(cuts) if known else None
+            return estimate(cuts) if known else None
 
-        return Effect(f"{name}{more}, nats", read, measure=LOSS)
+        return Effect(f"{name}{suffix}, nats", read, measure=LOSS)
 
     return (
         effect("", lambda cuts: cuts.lost(edges, window)),

@@ -1,4 +1,4 @@
-"""`Study`: what is measured of one model on one set of prompts, and what that says of claims, as a value."""
+"""`Study`: the measurements made on one model and one set of prompts, and the claims they test, as a value."""
 
 import inspect
 import re
@@ -24,10 +24,10 @@ Headline = Callable[[Mapping[str, Result], Sequence[Verdict], str, str], tuple[s
 """Question and answer, from results, verdicts, and the names of model and task."""
 
 DEFAULT = "default"
-"""Name of the study that `analyze` runs unless another one is named."""
+"""Name of the study that `analyze` runs by default."""
 
 OF_MEASUREMENTS = "measurements"
-"""What stands in the place of a study's name where measurements were chosen one by one."""
+"""Replaces the name of a study when measurements were chosen one by one."""
 
 FEW = "fewer than about ten tasks or seeds say little of others of their kind."
 SEEDS = "seeds draw their queries from the same examples."
@@ -39,15 +39,15 @@ class Mean:
 
     Attributes:
         question: Its heading.
-        short: In the contents.
-        key: For links; it begins with the name of the result it is of.
-        quantity: What is averaged: an effect or its name, or `part.quantity`.
+        short: Its entry in the table of contents.
+        key: Its key in links, which begins with the name of the result.
+        quantity: The averaged quantity: an effect or its name, or `part.quantity`.
         over: Dimensions that are averaged.
-        by_task: One curve or panel for each task; left out where there is one task only.
-        limits: What does not follow.
-        options: Of the drawing.
-        told: Quantities that the sentence above it gives.
-        always: Drawn if there is anything to draw, whatever results the items hold.
+        by_task: One curve or panel per task; left out if there is only one task.
+        limits: What does not follow from it.
+        options: Options of the drawing.
+        told: Quantities that the sentence above it reports.
+        always: Drawn if there is anything to draw, whatever results the runs hold.
     """
 
     question: str
@@ -64,30 +64,30 @@ class Mean:
 
 @dataclass(frozen=True)
 class Study:
-    """What is measured, in which order it is read, and what is claimed.
+    """The measurements of a study, their reading order, and the claims they test.
 
-    Making one makes it known by its name, to `analyze`, to sweeps, and to runs that were saved. A study of
-    your own may also be a class derived from this one.
+    Creating a study registers it by name, for `analyze`, sweeps and saved runs. A custom study may also be a
+    subclass of this class.
 
     Attributes:
-        name: In lower case, of letters, digits and `_`.
-        measurements: Measured side by side, first of all.
-        claims: Judged on the pages of runs and of sweeps.
+        name: Lower-case letters, digits and `_`.
+        measurements: Measured together, before everything else.
+        claims: Tested on the pages of runs and sweeps.
         headline: The question of its page, such as `"Does {model} look back on {task}?"`, answered by the
             first claim; or a function of results, verdicts, model and task that gives question and answer.
-        optional: Measured too, or left out with a note where that is not possible.
-        steps: `steps(bench, data, **options)` where later measurements depend on earlier results. Its
+        optional: Further measurements, left out with a note where they are not possible.
+        steps: `steps(bench, data, **options)` for measurements that depend on earlier results. Its
             keyword parameters are options, which `analyze` passes on.
         takes: One set of prompts, a pair (true, false) of `build_prompt_pairs`, or texts.
         kicker: The line above the heading.
-        source: Whose claims these are.
-        gives: Kinds of the results it gives, by name, in reading order; others follow.
+        source: The paper or authors behind the claims.
+        gives: Types of the results it gives, by name, in reading order; others follow.
         sections: Results that are shown on the page; empty: all of them.
-        first: Results whose first figures stand on the first level of the page; empty: the first two.
-        omits: Figures (`result.show`) that the page leaves out, since another one tells the same.
-        quantities: What `Sweep.average` knows by name, besides the effects of the claims.
+        first: Results whose first figures appear on the first level of the page; empty: the first two.
+        omits: Figures (`result.show`) that the page leaves out because another one shows the same.
+        quantities: Quantities that `Sweep.average` knows by name, besides the effects of the claims.
         means: Figures of a sweep's page; empty: the effects of the claims.
-        known_by: Tells from the kinds of its results whether a run that does not say its study is of this one.
+        known_by: True if a run that does not name its study belongs to this one, given the types of its results.
     """
 
     name: str
@@ -108,7 +108,7 @@ class Study:
     known_by: Callable[[set[type[Result]]], bool] | None = None
 
     def __post_init__(self) -> None:
-        """Check the fields against their types, and make the study known.
+        """Check the fields against their types, and register the study.
 
         Raises:
             RunError: names the field and what it may be.
@@ -123,38 +123,43 @@ class Study:
             raise RunError(
                 f"name={self.name!r} is a study of icl_mech; give your own another name."
             )
-        theirs = {own.name: own for name in _OWN for own in _KNOWN[name].effects}
-        for own in self.effects:
-            if theirs.get(own.name, own) != own:
+        known = {effect.name: effect for name in _OWN for effect in _KNOWN[name].effects}
+        for effect in self.effects:
+            if known.get(effect.name, effect) != effect:
                 raise RunError(
-                    f"{own.name!r} is an effect or quantity of icl_mech, which averages of sweeps would take; "
+                    f"{effect.name!r} is an effect or quantity of icl_mech, which averages of sweeps would take; "
                     "give your own another name."
                 )
         _KNOWN[self.name] = self
 
     @property
     def pair(self) -> bool:
-        """True if it compares true with false demonstrations."""
+        """True if it compares true and false demonstrations."""
         return self.takes == "pair"
 
     @property
     def effects(self) -> tuple[Effect, ...]:
-        """Those of its claims, and the quantities it names besides."""
-        of_claims = (own for claim in self.claims for own in claim.effects)
+        """The effects of its claims, and its further quantities."""
+        of_claims = (effect for claim in self.claims for effect in claim.effects)
         return (*of_claims, *self.quantities)
 
     @property
     def options(self) -> tuple[str, ...]:
-        """Options of its steps, by name."""
+        """Names of the options of its steps."""
         if self.steps is None:
             return ()
-        found = inspect.signature(self.steps).parameters.values()
-        return tuple(own.name for own in found if own.kind is own.KEYWORD_ONLY)
+        parameters = inspect.signature(self.steps).parameters.values()
+        return tuple(
+            parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY
+        )
 
     @property
     def parts(self) -> tuple[str, ...]:
         """Names of the results it gives, as far as they are known before it runs."""
-        return (*self.gives, *(own.name for own in (*self.measurements, *self.optional)))
+        return (
+            *self.gives,
+            *(measurement.name for measurement in (*self.measurements, *self.optional)),
+        )
 
     def check(self, data: Prompts) -> None:
         """Refuse prompts of another kind.
@@ -169,7 +174,7 @@ class Study:
                 "build_prompt_pairs returns."
             )
         if pair and not self.pair:
-            paired = [repr(own.name) for own in known_studies().values() if own.pair]
+            paired = [repr(study.name) for study in known_studies().values() if study.pair]
             raise PromptError(
                 f"A pair of prompt sets is for study={' or '.join(paired)}; give one set here."
             )
@@ -181,36 +186,36 @@ class Study:
         besides: Sequence[AnyMeasurement[Any, Any]] = (),
         **options: Any,
     ) -> None:
-        """Put everything that these prompts give on the bench.
+        """Measure everything that these prompts allow.
 
         Args:
-            bench: Measures and keeps.
+            bench: Measures and keeps results.
             data: The prompts.
-            besides: Measured too.
-            **options: Of `analyze`; those that the steps know are passed on.
+            besides: Further measurements.
+            **options: Options of `analyze`; those that the steps know are passed on.
 
         Raises:
             RunError: it measures nothing.
-            IclMechError: what it or a measurement refuses.
+            IclMechError: the study or a measurement rejects the model, prompts or options.
         """
         if self.steps is None and not (self.measurements or self.optional):
             raise RunError(
                 f"The {self.name} study measures nothing; give it measurements or steps."
             )
-        own = {name: options[name] for name in self.options if name in options}
+        step_options = {name: options[name] for name in self.options if name in options}
         if "besides" in self.options:  # they share its passes
-            own["besides"], besides = besides, ()
+            step_options["besides"], besides = besides, ()
         if self.measurements or self.optional:
             bench.measure(data, *self.measurements, *besides, optional=self.optional)
             besides = ()
         if self.steps is not None:
-            self.steps(bench, data, **own)
+            self.steps(bench, data, **step_options)
         if besides:
             bench.measure(data, *besides)
         bench.order(tuple(self.gives))
 
     def verdicts(self, run: Run) -> tuple[Verdict, ...]:
-        """One per claim, as far as the results bear on it; they stand together (Holm)."""
+        """One verdict per claim that the results bear on, corrected for multiple testing (Holm)."""
         return of_run(self.claims, run)
 
     def heading(
@@ -225,47 +230,56 @@ class Study:
         if not self.headline:
             return "", ""
         first = self.claims[0].text if self.claims else ""
-        found = next((own for own in verdicts if own.claim == first), None)
-        answer = "" if found is None else f"{OPENINGS[found.status]}: {found.finding}"
+        first_verdict = next((verdict for verdict in verdicts if verdict.claim == first), None)
+        answer = (
+            ""
+            if first_verdict is None
+            else f"{OPENINGS[first_verdict.status]}: {first_verdict.finding}"
+        )
         return self.headline.format(model=model, task=task), answer
 
     def variants(self) -> dict[str, Any]:
-        """What is measured, as plain values, by which sweeps recognise studies of your own."""
+        """The measurements and added fields as plain values, by which sweeps recognise custom studies."""
         measured = (*self.measurements, *self.optional)
         known = {item.name for item in fields(Study)}
-        own = {item.name: shown(getattr(self, item.name)) for item in fields(self)}
+        values = {item.name: shown(getattr(self, item.name)) for item in fields(self)}
         return {
-            "measurements": [{"measurement": one.name, **one.variants()} for one in measured],
-            **{name: value for name, value in own.items() if name not in known},
+            "measurements": [
+                {"measurement": measurement.name, **measurement.variants()}
+                for measurement in measured
+            ],
+            **{name: value for name, value in values.items() if name not in known},
         }
 
 
 _KNOWN: dict[str, Study] = {}
 _OWN: set[str] = set()
 _TRIED: set[type[Study]] = set()
-"""Classes derived from `Study` of which a value was made to know its name."""
+"""Subclasses of `Study` that were instantiated to learn their name."""
 
 
 def settle(*studies: Study) -> None:
-    """The studies of this package, in this order; no other one takes their names."""
+    """Register the studies of this package, in this order, and reserve their names."""
     _KNOWN.clear()
-    _KNOWN.update({own.name: own for own in studies})
+    _KNOWN.update({study.name: study for study in studies})
     _OWN.update(_KNOWN)
 
 
 def known_studies() -> dict[str, Study]:
-    """All studies by name: the package's own, and yours in the order they were made."""
-    for kind in _derived(Study):
-        if kind not in _TRIED and all(type(own) is not kind for own in _KNOWN.values()):
-            _TRIED.add(kind)
-            with suppress(TypeError, IclMechError):  # of fields without defaults: not known by name
-                kind()  # type: ignore[call-arg]
+    """All studies by name: those of the package, then custom ones in the order they were made."""
+    for study_class in _derived(Study):
+        if study_class not in _TRIED and all(
+            type(study) is not study_class for study in _KNOWN.values()
+        ):
+            _TRIED.add(study_class)
+            with suppress(TypeError, IclMechError):  # fields without defaults: not known by name
+                study_class()  # type: ignore[call-arg]
     return dict(_KNOWN)
 
 
 def quantities() -> dict[str, Effect]:
-    """What `Sweep.average` knows by name: effects of claims, and what studies name besides."""
-    return {own.name: own for study in known_studies().values() for own in study.effects}
+    """Quantities that `Sweep.average` knows by name: effects of claims, and further quantities of studies."""
+    return {effect.name: effect for study in known_studies().values() for effect in study.effects}
 
 
 def is_own(study: Study) -> bool:
@@ -273,8 +287,10 @@ def is_own(study: Study) -> bool:
     return study.name in _OWN
 
 
-def _derived(kind: type[Study]) -> list[type[Study]]:
-    return [own for one in kind.__subclasses__() for own in (one, *_derived(one))]
+def _derived(study_class: type[Study]) -> list[type[Study]]:
+    return [
+        derived for child in study_class.__subclasses__() for derived in (child, *_derived(child))
+    ]
 
 
 def study_named(
@@ -283,13 +299,13 @@ def study_named(
     """The study of a name or an address (`my_module:MY_STUDY`), or the study that was given.
 
     Raises:
-        IclMechError: of the kind given; there is none.
+        IclMechError: of the type given; there is no such study.
     """
     if isinstance(given, Study):
         return given
     if isinstance(given, str) and is_address(given):
-        found: Study = at_address(given, Study, error)
-        return found
+        study: Study = at_address(given, Study, error)
+        return study
     if isinstance(given, type) and issubclass(given, Study):
         return given()  # type: ignore[call-arg]
     known = known_studies()

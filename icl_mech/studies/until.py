@@ -1,6 +1,6 @@
-"""`until=`: stages of more prompts until intervals are as narrow as was asked.
+"""`until=`: stages with more and more prompts until intervals are as narrow as requested.
 
-How often such intervals hold: `docs/benchmarks/until.md`, where the constants were chosen.
+The coverage of these intervals, and how the constants were chosen: `docs/benchmarks/until.md`.
 
 Sources: Stein 1945, *A two-sample test for a linear hypothesis whose power is independent of the variance*;
 Chow and Robbins 1965, *On the asymptotic theory of fixed-width sequential confidence intervals*.
@@ -29,74 +29,80 @@ from icl_mech.studies.claim import Effect
 from icl_mech.studies.study import Study, quantities
 
 FIRST = 48
-"""Prompts of the first stage at least: widths of fewer skewed values are often too small by chance."""
+"""Minimum number of prompts in the first stage: widths of fewer skewed values are often too small by chance."""
 
 LACKING = 12
-"""Prompts by which a small width is taken to be too early."""
+"""Number of prompts added in the correction for stopping early at a width that is small by chance."""
 
 MARGIN = 1.1
-"""So many times the prompts that a width asks for, so that the next stage is mostly the last."""
+"""Factor on the number of prompts that a width requires, so that the next stage is mostly the last."""
 
 GROWTH = 4
-"""A stage has at most so many times the prompts of the one before; a run usually of the first one."""
+"""Maximum growth factor from one stage to the next; by default also from the first stage to the whole run."""
 
 STEP = 8
-"""Later stages have multiples of this many."""
+"""Later stages have a multiple of this number of prompts."""
 
 STAGES = "stages"
-"""Folder of the stages, in that of the run."""
+"""Folder of the stages, in the folder of the run."""
 
 OF_EVERY = ("until", "most")
 """Options of `analyze` for every study."""
 
 
 def narrow(n: int, ratio: float) -> bool:
-    """True if a half-width of `ratio` times what was asked, from n prompts, lets the run stop.
+    """True if the run may stop after n prompts with half-widths of `ratio` times the requested ones.
 
-    Who stops at the first small width stops more often where it is too small by chance; asking for
-    `ratio * sqrt(1 + 12/n) <= 1` makes up for that.
+    Stopping at the first small width favours widths that are too small by chance; requiring
+    `ratio * sqrt(1 + 12/n) <= 1` corrects for that.
     """
     return ratio * sqrt(1 + LACKING / n) <= 1
 
 
 def following(n: int, ratio: float, most: int) -> int:
-    """Prompts of the stage after one of n: `1.1 * (n + 12) * ratio^2`, in bounds."""
+    """Number of prompts in the stage after one with n: `1.1 * (n + 12) * ratio^2`, within bounds."""
     wanted = MARGIN * (n + LACKING) * min(ratio, 1e3) ** 2
     return min(STEP * ceil(wanted / STEP), GROWTH * n, most)
 
 
 @dataclass(frozen=True)
 class Goal:
-    """What is asked for.
+    """The requested precision.
 
     Attributes:
-        halves: Half the width that the interval of each effect may have.
-        most: Prompts that may be measured at once; None: four times those of the first stage.
+        halves: Maximum half-width of the interval of each effect.
+        most: Maximum number of prompts measured at once; None: four times the first stage.
     """
 
     halves: Mapping[Effect, float]
     most: int | None = None
 
     def widths(self, bench: Bench, prompts: Prompts) -> dict[str, float | None]:
-        """Half the width of each effect; None where it has no interval."""
+        """Half-width of the interval of each effect; None if it has no interval."""
         batches = prompts if isinstance(prompts, tuple) else (prompts,)
         run = Analysis(bench.results, "", prompts=batches)
-        found = {effect.name: effect.interval(run) for effect in self.halves}
-        known = {name: (own.high - own.low) / 2 for name, own in found.items() if own}
-        return {name: own if isfinite(own := known.get(name, inf)) else None for name in found}
+        intervals = {effect.name: effect.interval(run) for effect in self.halves}
+        known = {
+            name: (interval.high - interval.low) / 2
+            for name, interval in intervals.items()
+            if interval
+        }
+        return {
+            name: width if isfinite(width := known.get(name, inf)) else None for name in intervals
+        }
 
     def ratio(self, widths: Mapping[str, float | None]) -> float:
-        """The largest half-width beside what was asked; 0 if no effect has one."""
-        return max((widths[own.name] or 0.0) / half for own, half in self.halves.items())
+        """The largest ratio of a half-width to the requested one; 0 if no effect has an interval."""
+        return max((widths[effect.name] or 0.0) / half for effect, half in self.halves.items())
 
 
 def goal_of(
     study: Study, besides: Sequence[AnyMeasurement[Any, Any]], until: object, most: int | None
 ) -> Goal | None:
-    """What `until=` and `most=` of `analyze` ask for; None without them.
+    """The goal that `until=` and `most=` of `analyze` set; None without them.
 
     Raises:
-        RunError: no width, or an effect that the study does not have.
+        RunError: an invalid width, or an effect that the study does not have.
     """
     if until is None and most is None:
         return None
@@ -106,8 +112,8 @@ def goal_of(
     if isinstance(until, Mapping) and until:
         halves = {_effect(name, study, besides): half for name, half in until.items()}
     else:
-        own = study.claims[0].effects if study.claims else study.quantities
-        halves = dict.fromkeys(own, until)
+        effects = study.claims[0].effects if study.claims else study.quantities
+        halves = dict.fromkeys(effects, until)
     if not halves:
         raise RunError(
             f"until={shown(until)}: the {study.name} study has no claim with an effect; name what is to be narrow, "
@@ -123,26 +129,26 @@ def goal_of(
 
 
 def _effect(name: object, study: Study, besides: Sequence[AnyMeasurement[Any, Any]]) -> Effect:
-    own = {effect.name: effect for effect in study.effects}
-    found = own.get(str(name)) or quantities().get(str(name)) or Effect(str(name), str(name))
-    parts = {*study.parts, *(one.name for one in besides)}
-    if isinstance(found.of, str):
-        part, _, quantity = found.of.partition(".")
+    effects = {effect.name: effect for effect in study.effects}
+    effect = effects.get(str(name)) or quantities().get(str(name)) or Effect(str(name), str(name))
+    parts = {*study.parts, *(measurement.name for measurement in besides)}
+    if isinstance(effect.of, str):
+        part, _, quantity = effect.of.partition(".")
         if part in parts and (part not in study.gives or _number(study.gives[part], quantity)):
-            return found
-    elif found.name in own:
-        return found
-    near = near_matches(name, [*own, *(f"{one}.…" for one in parts)])
+            return effect
+    elif effect.name in effects:
+        return effect
+    near = near_matches(name, [*effects, *(f"{part_name}.…" for part_name in parts)])
     raise RunError(f"until= names {shown(name)}, no effect of the {study.name} study. {near}")
 
 
 def _number(kind: type, quantity: str) -> bool:
-    """True for a property of a result, or a method that needs no arguments."""
+    """True if the quantity is a property of the result, or a method without required arguments."""
     member = getattr(kind, quantity, None)
     if not callable(member):
         return isinstance(member, property | cached_property)
     needed = list(signature(member).parameters.values())[1:]
-    return all(own.default is not Parameter.empty for own in needed)
+    return all(parameter.default is not Parameter.empty for parameter in needed)
 
 
 def in_stages(
@@ -152,17 +158,17 @@ def in_stages(
     run: Callable[[Prompts, Path | None], Bench],
     out: str | Path | None,
 ) -> tuple[Bench, Prompts, dict[str, Any]]:
-    """The last stage on its bench, its prompts, and what is kept of how it came to it.
+    """Run the stages; return the bench and prompts of the last one, and a record of all.
 
     Fixed-width sequential sampling (Chow and Robbins 1965) in the few stages of Stein's rule (1945). The rule looks
-    at widths alone, never at where an interval lies. A forecast counts the first stage and the most prompts.
+    only at widths, never at the position of an interval. A forecast counts the first stage and the most prompts.
 
     Args:
-        goal: What is asked for.
-        prompts: Those of the first stage, or as many as were asked for.
-        model: Whose prompts they are.
+        goal: The requested precision.
+        prompts: The prompts given, at most those of the first stage.
+        model: The model for which they were built.
         run: Measures prompts, with a folder for finished results.
-        out: Folder of the run; every stage is kept in one of its own, `stages/48`.
+        out: Folder of the run; every stage has a subfolder, `stages/48`.
 
     Raises:
         RunError: a budget smaller than the first stage, or a folder of a run without stages.
@@ -197,15 +203,17 @@ def in_stages(
 
 
 def _told(record: Mapping[str, Any], most: int) -> str:
-    """What was asked and what was reached, in a note."""
+    """A note on the requested and the reached precision."""
 
-    def found(one: Mapping[str, Any]) -> str:
-        each = ("no interval" if w is None else f"{w:.3g}" for w in one["half_widths"].values())
-        return f"{listed(each)} with {one['n']} prompts"
+    def reached(step: Mapping[str, Any]) -> str:
+        halves = ("no interval" if w is None else f"{w:.3g}" for w in step["half_widths"].values())
+        return f"{listed(halves)} with {step['n']} prompts"
 
     asked = listed(f"{name} (at most {half:g})" for name, half in record["half_widths"].items())
     last = record["stages"][-1]["half_widths"]
-    text = f"until: half the 95 % interval of {asked} is {', '.join(map(found, record['stages']))}."
+    text = (
+        f"until: half the 95 % interval of {asked} is {', '.join(map(reached, record['stages']))}."
+    )
     if none := [name for name, width in last.items() if width is None]:
         text += f" Without an interval, so that this was not reached: {listed(none)}."
     if all((last[name] or 0.0) <= half for name, half in record["half_widths"].items()):

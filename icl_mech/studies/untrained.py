@@ -1,10 +1,10 @@
-"""Untrained networks as a control of information flow: what a claim about it must beat.
+"""Untrained networks as a control for information flow: the threshold that a claim about it must exceed.
 
-Per edge, nearly all saliency of late layers runs to the target in any causal network: S_wp is 0 in
-the last layer by definition, and few edges carry what is left. So label words are compared with random
-tokens in their place, and the difference with that of networks of the same architecture that learned
-nothing. One more of them would lie, 95 % of the time, within mean ± t s sqrt(1 + 1/k) of k; a claim
-must lie beyond that with its whole interval.
+Per edge, nearly all saliency of late layers flows to the target in any causal network: S_wp is 0 in
+the last layer by definition, and few edges carry the rest. So label words are compared with random
+tokens in their place, and the difference is compared with the same difference in randomly initialised networks
+of the same architecture. The 95 % prediction interval for one more of them, from k, is mean ± t s sqrt(1 + 1/k);
+the whole interval of a claim must lie beyond it.
 """
 
 from collections.abc import Sequence
@@ -39,19 +39,19 @@ BEYOND = Definition(
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class UntrainedFlow(Result):
-    """Flow of networks that learned nothing, beside that of the model.
+    """Flow of randomly initialised networks, next to the flow of the model.
 
     Attributes:
         early: S_wp above random tokens in the first third of the layers, of each network.
         late: S_pq above random tokens in the last third, of each network.
-        early_share: S_wp itself there.
-        late_share: S_pq itself there.
+        early_share: S_wp in the first third, of each network.
+        late_share: S_pq in the last third, of each network.
         effects: S_wp in the first and S_pq in the last third of the model, above random tokens.
-        own: The model's curves: S_pq, and what lies above random tokens, with interval ends.
-        curves: The same estimates of each network.
-        networks: What they are.
-        count: Prompts each was measured on.
-        prompts: Prompts of the model.
+        own: The model's curves: S_pq, then S_wp and S_pq above random tokens, with interval ends.
+        curves: The same curves of each network, without ends.
+        networks: Names of the networks.
+        count: Number of prompts each network was measured on.
+        prompts: Number of prompts of the model.
     """
 
     definitions: ClassVar[tuple[Definition, ...]] = (BEYOND,)
@@ -68,7 +68,7 @@ class UntrainedFlow(Result):
     prompts: int | None = None
 
     def quantities(self) -> dict[str, Quantity]:
-        """None over prompts: each network is one number."""
+        """No quantities over prompts: each network is one number."""
         return {}
 
     def plain_table(self) -> "pd.DataFrame":
@@ -90,21 +90,21 @@ class UntrainedFlow(Result):
         return float(values.mean()) - reach, float(values.mean()) + reach
 
     def extremes(self, third: str) -> tuple[float, float]:
-        """The least and the most that any of them shows."""
+        """The minimum and maximum over these networks."""
         least, most = (self.early if third == "first" else self.late).aminmax()
         return float(least), float(most)
 
     def bound(self, third: str) -> float:
-        """Its upper end, which a claim must lie beyond."""
+        """The upper end of the prediction interval, which a claim must exceed."""
         return self.range(third)[1]
 
     def beside(self, effect: Interval, third: str) -> Controlled:
-        """An effect of the model beside the same of these networks."""
+        """An effect of the model with the same effect of these networks as controls."""
         values = self.early if third == "first" else self.late
         return Controlled.of(effect, networks=values.tolist())
 
     def status(self, effect: Interval, third: str, prompts: int) -> Status:
-        """Of the claim that an effect lies above random tokens and beyond these networks."""
+        """Status of the claim that an effect lies above random tokens and beyond these networks."""
         return required("saliency", self.beside(effect, third), prompts=prompts).status
 
     def drawing(self, show: str = "") -> LayerCurves:
@@ -130,14 +130,14 @@ class UntrainedFlow(Result):
             columns=3,
         )
 
-    # --- what is said ---
+    # --- values for sentences ---
 
     def effect(self, third: str) -> Interval:
-        """What of the model's flow lies above random tokens."""
+        """The model's flow above random tokens."""
         return Interval(*self.effects[0 if third == "first" else 1].tolist())
 
     def status_of(self, third: str) -> Status:
-        """Of the claim that it also lies beyond these networks."""
+        """Status of the claim that it also lies beyond these networks."""
         return self.status(self.effect(third), third, self.prompts or 0)
 
     @property
@@ -148,15 +148,15 @@ class UntrainedFlow(Result):
 
     @property
     def late_share_there(self) -> float:
-        """The mean of these networks."""
+        """Mean S_pq of these networks in the last third of the layers."""
         return float(self.late_share.mean())
 
 
 def check_nulls(count: int | None) -> None:
-    """Refuse one network alone.
+    """Reject a single network.
 
     Raises:
-        RunError: one, of which there is no range.
+        RunError: one network, which has no range.
     """
     if count == 1:
         raise RunError("nulls=1; a range needs two untrained networks at least, 0 is none.")
@@ -165,13 +165,13 @@ def check_nulls(count: int | None) -> None:
 def beside_flow(
     own: FlowScores, found: Sequence[FlowScores], networks: Sequence[str], count: int
 ) -> UntrainedFlow:
-    """What untrained networks give, beside the flow of the model.
+    """Flow of untrained networks next to the flow of the model.
 
     Args:
-        own: Of the model.
-        found: Of each network.
-        networks: What they are.
-        count: Prompts each was measured on.
+        own: Flow of the model.
+        found: Flow of each network.
+        networks: Names of the networks.
+        count: Number of prompts each was measured on.
 
     Raises:
         RunError: one network, or prompts without random tokens to compare with.
@@ -179,15 +179,15 @@ def beside_flow(
     check_nulls(len(found))
     if own.null is None:
         raise RunError("These prompts have no random tokens to put in the label words' place.")
-    above = [(_above(one, "wp", "first"), _above(one, "pq", "last")) for one in found]
+    above = [(_above(flow, "wp", "first"), _above(flow, "pq", "last")) for flow in found]
     return UntrainedFlow(
         early=torch.tensor([early for early, _ in above]),
         late=torch.tensor([late for _, late in above]),
-        early_share=torch.tensor([one.share("wp", "first").value for one in found]),
-        late_share=torch.tensor([one.share("pq", "last").value for one in found]),
+        early_share=torch.tensor([flow.share("wp", "first").value for flow in found]),
+        late_share=torch.tensor([flow.share("pq", "last").value for flow in found]),
         effects=torch.tensor([_interval(own, "wp", "first"), _interval(own, "pq", "last")]),
         own=_curves(own).float(),
-        curves=torch.stack([_curves(one)[:, 0] for one in found]).float(),
+        curves=torch.stack([_curves(flow)[:, 0] for flow in found]).float(),
         networks=tuple(networks),
         count=count,
         prompts=len(own.per_prompt),
@@ -200,9 +200,9 @@ def _above(scores: FlowScores, score: str, third: str) -> float:
 
 
 def _interval(scores: FlowScores, score: str, third: str) -> Interval:
-    found = scores.above_null(score, third)
-    assert found is not None
-    return found[1]
+    above = scores.above_null(score, third)
+    assert above is not None
+    return above[1]
 
 
 def _curves(scores: FlowScores) -> Float[torch.Tensor, "curve end layer"]:
@@ -211,18 +211,18 @@ def _curves(scores: FlowScores) -> Float[torch.Tensor, "curve end layer"]:
     share, null = kinds["share"], kinds["null_share"]
     low, high = share.ends()
     value = share.value()
-    more, more_low, more_high = share.minus(null)
+    excess, excess_low, excess_high = share.minus(null)
     rows = [torch.stack([value[1], low[1], high[1]])]
-    rows += [torch.stack([more[i], more_low[i], more_high[i]]) for i in (0, 1)]
+    rows += [torch.stack([excess[i], excess_low[i], excess_high[i]]) for i in (0, 1)]
     return torch.stack(rows)
 
 
 def beyond_untrained(
     flow: FlowScores, nulls: UntrainedFlow | None, score: str, third: str
 ) -> Controlled | None:
-    """Flow of label words above random tokens, beside the same of untrained networks.
+    """Flow of label words above random tokens, with the same of untrained networks as controls.
 
-    None where there are no random tokens to put in their place, or no such networks.
+    None if there are no random tokens to put in their place, or no such networks.
     """
     above = flow.above_null(score, third)
     return None if above is None or nulls is None else nulls.beside(above[1], third)
@@ -231,7 +231,7 @@ def beyond_untrained(
 def flow_required(
     flow: FlowScores | None, nulls: UntrainedFlow | None, score: str, third: str
 ) -> Required:
-    """Of the claim that label words carry more than random tokens, and than in untrained networks."""
+    """Test of the claim that label words carry more than random tokens, and more than in untrained networks."""
     if flow is None:
         return required("saliency")
     effect = beyond_untrained(flow, nulls, score, third)
