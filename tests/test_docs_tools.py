@@ -259,3 +259,41 @@ def test_the_table_of_recipes_is_that_of_today():
 
     assert PLACE.read_text(encoding="utf-8") == table(), "run python docs/make_recipes.py"
     assert {line.count(" | ") for line in table().splitlines()[2:]} == {3}
+
+
+def test_rooms_stand_above_what_they_import():
+    import rooms
+
+    house = {
+        "top": rooms.Room(3, frozenset({"middle", "base"}), "Above all."),
+        "middle": rooms.Room(2, frozenset({"base"}), ""),
+        "base": rooms.Room(1, frozenset(), "Below <all>."),
+    }
+    assert rooms.floors(house) == {"top": 2, "middle": 1, "base": 0}
+    assert rooms.nearest(house) == [("top", "middle"), ("middle", "base")]
+    drawn = rooms.drawing(house)
+    assert drawn.count("<rect") == 3
+    assert drawn.count("<path") == 2
+    assert "Below &lt;all&gt;." in drawn
+
+
+def test_the_rooms_of_today_have_no_circle():
+    import rooms
+
+    house = rooms.rooms()
+    level = rooms.floors(house)
+    assert all(level[name] > level[other] for name, room in house.items() for other in room.uses)
+    assert level["studies"] > level["measurements"] > level["engine"] > level["models"]
+
+
+def test_a_walk_goes_from_the_measurement_to_the_engine():
+    import icl_mech as icl
+    import rooms
+
+    model = icl.planted_model()
+    prompts = icl.build_prompts(icl.planted_task(), model, n=4)
+    stops = rooms.walk(lambda: icl.flow_scores(model, prompts), model)
+    files = [stop.file for stop in stops]
+    assert files[0] == "measurements/base.py"
+    assert files.index("measurements/saliency/flow.py") < files.index("engine/runs.py")
+    assert all(stop.about for stop in stops)
