@@ -287,8 +287,9 @@ def test_the_rooms_of_today_have_no_circle():
 
 
 def test_a_walk_goes_from_the_measurement_to_the_engine():
-    import icl_mech as icl
     import rooms
+
+    import icl_mech as icl
 
     model = icl.planted_model()
     prompts = icl.build_prompts(icl.planted_task(), model, n=4)
