@@ -82,7 +82,7 @@ class OfflinePage(HTMLExporter):  # type: ignore[misc]
     @property
     def default_config(self) -> Config:
         """Figures go in first, and no script is asked for."""
-        own = Config(
+        config = Config(
             {
                 "OfflinePage": {
                     "preprocessors": [Figures],
@@ -94,17 +94,17 @@ class OfflinePage(HTMLExporter):  # type: ignore[misc]
                 }
             }
         )
-        own.merge(super().default_config)
-        return own
+        config.merge(super().default_config)
+        return config
 
 
-def _formula(found: "re.Match[str]") -> str:
+def _formula(match: "re.Match[str]") -> str:
     """A formula as MathML, which browsers draw themselves."""
-    if found["code"]:
-        return found[0]
-    block = found["block"] is not None
+    if match["code"]:
+        return match[0]
+    block = match["block"] is not None
     written: str = convert(
-        found["block"] or found["inline"], display="block" if block else "inline"
+        match["block"] or match["inline"], display="block" if block else "inline"
     )
     return written
 

@@ -46,7 +46,9 @@ def _removed(result: CompareHeadsResult) -> Bars:
         (random.values, random.low, random.high),
         strict=True,
     )
-    value, low, high = (torch.stack([one.T, other.T], dim=1).flatten(0, 1) for one, other in ends)
+    value, low, high = (
+        torch.stack([set_end.T, random_end.T], dim=1).flatten(0, 1) for set_end, random_end in ends
+    )
     groups = ((name, f"random heads beside {name}") for name in result.ablated)
     return Bars(
         title="Removing the heads that only one set has",

@@ -36,22 +36,22 @@ def constants(
         chance = 1 / len(labels)
         return [(chance, f"chance {told(chance)}")] if kind == "choices" else []
     n = len(predicted)
-    most = max(int(own.max()) for own in (predicted, isolated) if own is not None)
+    most = max(int(classes.max()) for classes in (predicted, isolated) if classes is not None)
     shares = predicted.bincount(minlength=max(len(labels), most + 1)).double() / n
     matter = {int(shares.argmax())}
     if isolated is not None:
         matter |= {
-            int(own.mode().values)
-            for own in isolated
-            if float((own == own.mode().values).double().mean()) >= NEARLY_ALWAYS
+            int(window.mode().values)
+            for window in isolated
+            if float((window == window.mode().values).double().mean()) >= NEARLY_ALWAYS
         }
     elif int((shares > 0).sum()) <= MOST_CONSTANTS:
         matter |= set(shares.nonzero()[:, 0].tolist())
-    found = [(float(shares[c]), f"always “{class_name(labels, c)}”") for c in sorted(matter)]
+    levels = [(float(shares[c]), f"always “{class_name(labels, c)}”") for c in sorted(matter)]
     # Of a whole vocabulary chance is nothing.
     if len(labels) > 1 and ANOTHER not in labels:
-        found.append((1 / len(labels), "chance"))
-    return _merged(found)
+        levels.append((1 / len(labels), "chance"))
+    return _merged(levels)
 
 
 def _merged(levels: list[tuple[float, str]]) -> list[tuple[float, str]]:
@@ -59,12 +59,12 @@ def _merged(levels: list[tuple[float, str]]) -> list[tuple[float, str]]:
     names: dict[float, list[str]] = {}
     for height, words in sorted(levels):
         names.setdefault(height, []).append(words)
-    found: list[tuple[float, str]] = []
-    for height, own in names.items():
-        text = f"{listed(own)} {told(height)}"
-        if found and height - found[-1][0] < CLOSE:
-            below, above = found.pop()
-            found.append((below, ""))
+    merged: list[tuple[float, str]] = []
+    for height, texts in names.items():
+        text = f"{listed(texts)} {told(height)}"
+        if merged and height - merged[-1][0] < CLOSE:
+            below, above = merged.pop()
+            merged.append((below, ""))
             text = f"{above}, {text}"
-        found.append((height, text))
-    return found
+        merged.append((height, text))
+    return merged

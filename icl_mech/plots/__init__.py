@@ -48,15 +48,15 @@ from icl_mech.shapes import (
 __all__ = ["figure", "narrow_figure", "show"]
 
 
-def _displayed(own: go.Figure) -> None:
+def _displayed(fig: go.Figure) -> None:
     """As data beside a still picture, unless another renderer was chosen for plotly."""
     from IPython.display import display
 
     others = set((pio.renderers.default or "").split("+")) - DRAWN_BY_FRONTEND
     if others or not pio.renderers.render_on_display:
-        go.Figure._ipython_display_(own)
+        go.Figure._ipython_display_(fig)
     else:
-        display(bundle(own), raw=True)
+        display(bundle(fig), raw=True)
 
 
 Drawn = type("Drawn", (go.Figure,), {"_ipython_display_": _displayed, "save": save})
@@ -89,10 +89,10 @@ def figure(shape: Shape) -> go.Figure:
             f"No figure for a {type(shape).__name__}; give a shape of icl_mech.shapes, or draw a result "
             "with its plot()."
         )
-    found = DRAW[type(shape)](shape)
-    found.__class__ = Drawn  # plotly would check and copy everything once more
-    found._forms = partial(DRAW[type(shape)], shape), partial(narrow_figure, shape)
-    return found
+    fig = DRAW[type(shape)](shape)
+    fig.__class__ = Drawn  # plotly would check and copy everything once more
+    fig._forms = partial(DRAW[type(shape)], shape), partial(narrow_figure, shape)
+    return fig
 
 
 ACROSS = 250
@@ -104,24 +104,24 @@ LETTERS = 28
 
 def narrow_figure(shape: Shape) -> go.Figure | None:
     """The figure for a narrow page; None where the usual one serves."""
-    found: go.Figure | None = None
+    fig: go.Figure | None = None
     if isinstance(shape, LayerCurves) and len(shape.panels) > 1 and shape.columns > 1:
-        found = layer_curves(replace(shape, columns=1))
+        fig = layer_curves(replace(shape, columns=1))
     elif isinstance(shape, Bars) and len(shape.apart) > 1:
-        found = bars(replace(shape, columns=1))
+        fig = bars(replace(shape, columns=1))
     elif isinstance(shape, Windows) and len(shape.names) > 1:
-        found = windows(replace(shape, columns=1))
+        fig = windows(replace(shape, columns=1))
     elif isinstance(shape, Grids):
-        found = grids(shape, ACROSS)
+        fig = grids(shape, ACROSS)
     elif isinstance(shape, Grid):
-        found = grid(shape, ACROSS)
-    if found is not None and isinstance(shape, Bars | Windows):
-        found.for_each_xaxis(
+        fig = grid(shape, ACROSS)
+    if fig is not None and isinstance(shape, Bars | Windows):
+        fig.for_each_xaxis(
             lambda axis: axis.update(
                 title_text="<br>".join(wrap(axis.title.text or "", LETTERS)) or None
             )
         )
-    return found
+    return fig
 
 
 MIME = "application/vnd.plotly.v1+json"
@@ -152,7 +152,7 @@ def show(*parts: "str | go.Figure") -> None:
 def bundle(figure: go.Figure) -> dict[str, object]:
     """A figure by media type, as `IPython.display.display(..., raw=True)` takes it."""
     title = figure.layout.title.text or "A figure"
-    found = {MIME: {**json.loads(figure.to_json()), "config": CONFIG}, "text/plain": title}
+    media = {MIME: {**json.loads(figure.to_json()), "config": CONFIG}, "text/plain": title}
     with suppress(Exception):  # somebody may have put in what a still knows nothing of
-        found["image/svg+xml"] = still(figure)
-    return found
+        media["image/svg+xml"] = still(figure)
+    return media

@@ -193,7 +193,7 @@ def _words(text: Text, edges: Edges, places: Sequence[float]) -> list[str]:
     order = [*marked, *sorted(held, key=lambda i: -held[i])]
     written: list[int] = []
     for place in dict.fromkeys(order):
-        if all(abs(places[place] - places[other]) >= APART for other in written):
+        if all(abs(places[place] - places[earlier]) >= APART for earlier in written):
             written.append(place)
     y = TALLEST + 22
     return [

@@ -106,17 +106,22 @@ def _x_range(shape: LayerCurves) -> tuple[float, float]:
     return min(x) - margin, max(x) + margin
 
 
-def _y_range(shape: LayerCurves, own: Axes) -> tuple[float, float]:
-    given = own.panel.y_range or shape.y_range
+def _y_range(shape: LayerCurves, axes: Axes) -> tuple[float, float]:
+    given = axes.panel.y_range or shape.y_range
     if given:
         return given
-    found = [v for curve in own.curves for v in (*curve.y, *curve.low, *curve.high)]
-    found += [height for height, _ in levels_of(shape, own)]
-    found += [v for line in shape.published if line.panel == own.number for v in line.y]
-    found += [v for place, values in shape.spread if place in own.panel.curves for v in values]
-    found += [v for o in shape.behind if o.curve in own.panel.curves for v in (*o.low, *o.high)]
-    found = [v for v in found if math.isfinite(v)]
-    lowest, highest = min([0.0, *found]), max([0.0, *found])
+    values = [v for curve in axes.curves for v in (*curve.y, *curve.low, *curve.high)]
+    values += [height for height, _ in levels_of(shape, axes)]
+    values += [v for line in shape.published if line.panel == axes.number for v in line.y]
+    values += [v for place, points in shape.spread if place in axes.panel.curves for v in points]
+    values += [
+        v
+        for area in shape.behind
+        if area.curve in axes.panel.curves
+        for v in (*area.low, *area.high)
+    ]
+    values = [v for v in values if math.isfinite(v)]
+    lowest, highest = min([0.0, *values]), max([0.0, *values])
     spread = highest - lowest or 1.0
     return lowest - (0.05 if lowest == 0 else 0.08) * spread, highest + 0.08 * spread
 
@@ -128,10 +133,10 @@ def places(shape: LayerCurves) -> list[float]:
 
 def curves_of(shape: LayerCurves, panel: Panel) -> list[Curve]:
     """The curves of a panel, set apart from each other where the shape says so."""
-    found = []
+    curves = []
     for order, i in enumerate(panel.curves):
         aside = (order - (len(panel.curves) - 1) / 2) * 2 * shape.apart
-        found.append(
+        curves.append(
             Curve(
                 shape.names[i],
                 look(shape.meanings[i] if shape.meanings else "", i),
@@ -139,7 +144,7 @@ def curves_of(shape: LayerCurves, panel: Panel) -> list[Curve]:
                 *(end[i].tolist() for end in (shape.values, shape.low, shape.high)),
             )
         )
-    return found
+    return curves
 
 
 def levels_of(shape: LayerCurves, own: Axes) -> list[tuple[float, str]]:
@@ -148,14 +153,14 @@ def levels_of(shape: LayerCurves, own: Axes) -> list[tuple[float, str]]:
     texts: dict[float, list[str]] = {}
     for height, text in given:
         texts.setdefault(round(height, 6), []).append(text)
-    return [(height, ", ".join(dict.fromkeys(own))) for height, own in texts.items()]
+    return [(height, ", ".join(dict.fromkeys(labels))) for height, labels in texts.items()]
 
 
 def stretch_rows(shape: LayerCurves) -> Sequence[int]:
     """The row above the axes of each stretch: those that overlap stand one above the other."""
     rows: list[int] = []
     for i, (start, stop, _) in enumerate(shape.stretches):
-        other = zip(shape.stretches[:i], rows, strict=True)
-        met = {row for (a, b, _), row in other if a <= stop and start <= b}
+        earlier = zip(shape.stretches[:i], rows, strict=True)
+        met = {row for (a, b, _), row in earlier if a <= stop and start <= b}
         rows.append(next(row for row in range(i + 1) if row not in met))
     return rows

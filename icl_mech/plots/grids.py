@@ -54,7 +54,7 @@ def _figure(
     cell = min(max(width / max(n_columns, 1), CELL[0]), CELL[1])
     # In narrow maps names lean over the title, which stands higher.
     lift = LIFT * (width < WIDTH)
-    above = [HEADING + lift if own.names else 30 if headed else 0 for own in maps]
+    above = [HEADING + lift if heatmap.names else 30 if headed else 0 for heatmap in maps]
     tall = cell * n_rows
     whole = tall * len(maps) + sum(above)
     share = min(1.0, cell * n_columns / width)
@@ -64,11 +64,11 @@ def _figure(
     fig.update_layout(**settings, height=round(whole + top + BOTTOM))
     fig.update_layout(margin={"l": 60, "r": 90, "b": BOTTOM})
     end = 1.0
-    for place, own in enumerate(maps):
+    for place, heatmap in enumerate(maps):
         end -= above[place] / whole
         start = max(0.0, end - tall / whole)
         last = place == len(maps) - 1
-        _map(fig, own, place, (start, end), share, lift=lift, headed=headed, last=last)
+        _map(fig, heatmap, place, (start, end), share, lift=lift, headed=headed, last=last)
         end = start
     return fig
 
@@ -311,9 +311,9 @@ def _named_axis(title: str, names: tuple[str, ...], count: int) -> dict[str, obj
 
 def _hovers(shape: LabelMatrix, values: npt.NDArray[np.float64]) -> list[list[str]]:
     row_title, column_title = (f"{t} " if t else "" for t in (shape.row_title, shape.column_title))
-    found: list[list[str]] = []
+    texts: list[list[str]] = []
     for i, row in enumerate(values.tolist()):
-        found.append([])
+        texts.append([])
         for j, value in enumerate(row):
             interval = ""
             if shape.low is not None and shape.high is not None:
@@ -322,8 +322,8 @@ def _hovers(shape: LabelMatrix, values: npt.NDArray[np.float64]) -> list[list[st
                     interval = f" [{number(ends[0])}, {number(ends[1])}]"
             names = f"{row_title}{shape.rows[i]}, {column_title}{shape.columns[j]}"
             text = _text(value, counts=shape.counts)
-            found[-1].append(f"<b>{shown(names)}</b><br>{shown(shape.quantity)} {text}{interval}")
-    return found
+            texts[-1].append(f"<b>{shown(names)}</b><br>{shown(shape.quantity)} {text}{interval}")
+    return texts
 
 
 def _text(value: float, *, counts: bool) -> str:

@@ -116,9 +116,9 @@ class Room:
         bars: Sequence[tuple[float, float, float]] = (),
     ) -> None:
         """Know of a curve, gaps and interval bars (x, low, high) included."""
-        own = self.pixels(x, y)
-        parts = [own[np.isfinite(own).all(1)]]
-        parts += [_filled(*pair) for pair in itertools.pairwise(own)]
+        points = self.pixels(x, y)
+        parts = [points[np.isfinite(points).all(1)]]
+        parts += [_filled(*pair) for pair in itertools.pairwise(points)]
         parts += [_filled(*self.pixels([where] * 2, [low, high])) for where, low, high in bars]
         self.curves.append(np.concatenate(parts))
 
@@ -127,16 +127,16 @@ class Room:
 
         The curve's own line is then the nearest by far.
         """
-        own = self.curves[curve]
+        line = self.curves[curve]
         others = [points for i, points in enumerate(self.curves) if i != curve and len(points)]
         rest = np.concatenate(others) if others else np.empty((0, 2))
         best, place = -np.inf, None
-        for box in self._along(own, width, height):
-            if any(box.meets(other) for other in self.taken):
+        for box in self._along(line, width, height):
+            if any(box.meets(text) for text in self.taken):
                 continue
             if self._crossed(box):
                 continue
-            near = float(box.distances(own).min())
+            near = float(box.distances(line).min())
             free = float(box.distances(rest).min()) if len(rest) else np.inf
             if near < 3 or free < near + 8:
                 continue
@@ -147,11 +147,11 @@ class Room:
                 best, place = score, box
         return place
 
-    def _along(self, own: Points, width: float, height: float) -> Iterator[Box]:
+    def _along(self, line: Points, width: float, height: float) -> Iterator[Box]:
         """Places above and below a curve, inside the frame."""
         middles = np.arange(width / 2 + 4, self.width - width / 2 - 3, 12.0)
         for x in middles:
-            under = own[np.abs(own[:, 0] - x) <= width / 2 + 2]
+            under = line[np.abs(line[:, 0] - x) <= width / 2 + 2]
             if not len(under):
                 continue
             for side in (1, -1):
@@ -171,7 +171,7 @@ class Room:
         points = np.concatenate([*self.curves, np.empty((0, 2))])
 
         def covered(box: Box) -> float:
-            over = sum(box.meets(other) for other in self.taken)
+            over = sum(box.meets(text) for text in self.taken)
             outside = max(0.0, -box.left, box.right - self.width)
             outside += max(0.0, -box.bottom, box.top - self.height)
             crossed = 20.0 * self._crossed(box)

@@ -56,7 +56,7 @@ def _sign(piece: str, place: int) -> str:
     joins = character == _JOINER and 0 < place < len(piece) - 1
     if joins and {unicodedata.category(piece[p]) for p in (place - 1, place + 1)} <= {"So", "Mn"}:
         return character
-    kind = unicodedata.category(character)
-    if kind in _HIDDEN or (kind == "Zs" and character != " "):
+    category = unicodedata.category(character)
+    if category in _HIDDEN or (category == "Zs" and character != " "):
         return f"⟨U+{ord(character):04X}⟩"
     return character

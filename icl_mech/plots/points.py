@@ -65,7 +65,7 @@ def scatter(shape: Scatter) -> go.Figure:
 
 def _group(shape: Scatter, place: int, group: str, sides: dict[int, str]) -> go.Scatter:
     """The points of one group, the first filled and larger."""
-    own = look(shape.meanings[place] if shape.meanings else "", place)
+    group_look = look(shape.meanings[place] if shape.meanings else "", place)
     x, y = shape.x.double().tolist(), shape.y.double().tolist()
     first = place == 0
     inside = [i for i, name in enumerate(shape.groups) if name == group]
@@ -75,13 +75,13 @@ def _group(shape: Scatter, place: int, group: str, sides: dict[int, str]) -> go.
         text=[f"<b>{shown(shape.names[i])}</b>" if i in shape.named else "" for i in inside],
         customdata=[shown(shape.names[i]) for i in inside],
         textposition=[sides.get(i, "top center") for i in inside],
-        textfont={"color": own.light, "size": 12},
+        textfont={"color": group_look.light, "size": 12},
         name=group,
         showlegend=True,
         mode="markers+text",
         marker={
-            "color": own.light,
-            "symbol": own.marker if first else f"{own.marker}-open",
+            "color": group_look.light,
+            "symbol": group_look.marker if first else f"{group_look.marker}-open",
             "size": 10 if first else 7,
         },
         hovertemplate=f"<b>%{{customdata}}</b> ({shown(group)})<br>{shape.x_title} %{{x:.3f}}"
@@ -97,7 +97,7 @@ def _sides(x: list[float], y: list[float], named: Sequence[int]) -> dict[int, st
     wide = (max(x[i] for i in finite) - min(x[i] for i in finite)) / 24 or 1.0
     tall = (max(y[i] for i in finite) - min(y[i] for i in finite)) / 18 or 1.0
     taken = [(x[i] / wide, y[i] / tall) for i in finite]
-    found = {}
+    sides = {}
     for i in named:
         if i not in finite:
             continue
@@ -109,13 +109,13 @@ def _sides(x: list[float], y: list[float], named: Sequence[int]) -> dict[int, st
         ) -> float:
             right, up = SIDES[side]
             at = (here[0] + right, here[1] + up)
-            return min((math.dist(at, other) for other in others), default=9.0)
+            return min((math.dist(at, point) for point in others), default=9.0)
 
         best = max(SIDES, key=lambda side: min(room(side), 1.5))
-        found[i] = best
+        sides[i] = best
         right, up = SIDES[best]
         taken.append((here[0] + right, here[1] + up))
-    return found
+    return sides
 
 
 def legend() -> dict[str, object]:
@@ -239,11 +239,11 @@ def _ends(shape: Bars) -> list[float] | None:
     """Ends of the axis of shares, so that no figure enlarges a part of it; None: by the values."""
     if shape.sides:
         return None
-    found = [*shape.values.flatten().tolist(), *shape.low.flatten().tolist()]
-    found += [*shape.high.flatten().tolist(), *(value for value, _ in shape.levels)]
-    found += [value for *_, value in shape.published]
-    found += [value for *_, drawn in shape.spread for value in drawn]
-    known = [value for value in found if math.isfinite(value)]
+    values = [*shape.values.flatten().tolist(), *shape.low.flatten().tolist()]
+    values += [*shape.high.flatten().tolist(), *(value for value, _ in shape.levels)]
+    values += [value for *_, value in shape.published]
+    values += [value for *_, drawn in shape.spread for value in drawn]
+    known = [value for value in values if math.isfinite(value)]
     return list(SHARES) if all(0 <= value <= 1 for value in known) else None
 
 
@@ -319,7 +319,7 @@ def _height(place: int, count: int) -> float:
 
 
 def _dots(
-    fig: go.Figure, shape: Bars, i: int, own: Look, height: float, place: Mapping[str, int]
+    fig: go.Figure, shape: Bars, i: int, dot_look: Look, height: float, place: Mapping[str, int]
 ) -> None:
     values, name = shape.values[:, i], shape.names[i]
     low, high = shape.low[:, i], shape.high[:, i]
@@ -330,7 +330,7 @@ def _dots(
         name=name,
         showlegend=True,
         mode="markers",
-        marker={"color": own.light, "symbol": own.marker, "size": 10},
+        marker={"color": dot_look.light, "symbol": dot_look.marker, "size": 10},
         error_x={
             "type": "data",
             "symmetric": False,
@@ -338,7 +338,7 @@ def _dots(
             "arrayminus": (values - low).tolist(),
             "width": 0,
             "thickness": 2,
-            "color": own.light,
+            "color": dot_look.light,
         }
         if finite
         else None,
@@ -361,7 +361,7 @@ def _spread(
     group: int,
     dot: int,
     drawn: Sequence[float],
-    own: Look,
+    dot_look: Look,
     height: float,
     place: Mapping[str, int],
 ) -> None:
@@ -370,12 +370,13 @@ def _spread(
         x=list(drawn),
         y=[group + height] * len(drawn),
         mode="markers",
-        name=f"{shape.groups[group]}, " * (len({own for own, *_ in shape.spread}) == 1)
+        name=f"{shape.groups[group]}, "
+        * (len({spread_group for spread_group, *_ in shape.spread}) == 1)
         + f"single {shape.single}s",
         legendgroup="single",
         showlegend=(group, dot) == shape.spread[0][:2],
         marker={
-            "symbol": f"{own.marker}-open",
+            "symbol": f"{dot_look.marker}-open",
             "size": 6,
             "color": LOOKS["other"].light,
             "opacity": 0.7,

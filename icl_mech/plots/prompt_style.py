@@ -202,9 +202,9 @@ def style(*, levels: bool = True) -> str:
     rules = _RULES.replace("FONT", FONT)
     if levels:
         rules += _LEVEL_RULES
-        for kind in "vs":
+        for prefix in "vs":
             for level in range(len(level_colours(signed=False, dark=False))):
-                name = f"{kind}{level}"
+                name = f"{prefix}{level}"
                 rules += (
                     f".icl-{name}{{background:var(--icl-{name})!important;"
                     f"--icl-tone:var(--icl-on-{name})!important}}\n"
@@ -230,9 +230,9 @@ def _variables(*, dark: bool, levels: bool) -> str:
         "grid": GRID,
         "rule": RULE,
     }
-    parts = {f"--icl-{name}": own.dark if dark else own.light for name, own in named.items()}
+    parts = {f"--icl-{name}": look.dark if dark else look.light for name, look in named.items()}
     if levels:
-        for kind in "vs":
-            for level, (ground, ink) in enumerate(level_colours(signed=kind == "s", dark=dark)):
-                parts |= {f"--icl-{kind}{level}": ground, f"--icl-on-{kind}{level}": ink}
+        for prefix in "vs":
+            for level, (ground, ink) in enumerate(level_colours(signed=prefix == "s", dark=dark)):
+                parts |= {f"--icl-{prefix}{level}": ground, f"--icl-on-{prefix}{level}": ink}
     return ";".join(f"{name}:{value}" for name, value in parts.items())

@@ -72,16 +72,20 @@ class Text:
             return prompt
         roles, about = [], []
         classes = bool(prompt.label_classes)
-        kind, first = ("demonstration", 1) if classes else ("span", 0)
+        noun, first = ("demonstration", 1) if classes else ("span", 0)
         for span in prompt.spans:
-            said = "" if span.demo is None else f"{kind} {span.demo + first}"
+            said = "" if span.demo is None else f"{noun} {span.demo + first}"
             if span.role == "label_word":
                 said += f", shows {prompt.labels[prompt.label_classes[span.demo]]}"
             count = span.stop - span.start
             roles += [span.role] * count
             about += [said] * count
         pieces = prompt.pieces or tuple(f"⟨{token}⟩" for token in prompt.tokens)
-        follow = [(own.label, own.text) for own in getattr(prompt, "candidates", ()) if own.text]
+        follow = [
+            (candidate.label, candidate.text)
+            for candidate in getattr(prompt, "candidates", ())
+            if candidate.text
+        ]
         return cls(
             tuple(pieces),
             tuple(roles),
@@ -103,15 +107,19 @@ class Text:
             ResultError: no such token, or several of that text.
         """
         if isinstance(token, str):
-            found = [i for i, piece in enumerate(self.pieces) if piece.strip() == token.strip()]
+            positions = [i for i, piece in enumerate(self.pieces) if piece.strip() == token.strip()]
             if token == "target" and "target" in self.roles:
-                found = [self.roles.index("target")]
-            if len(found) != 1:
-                where = f"stands at the positions {found}" if found else "is no token of this text"
+                positions = [self.roles.index("target")]
+            if len(positions) != 1:
+                where = (
+                    f"stands at the positions {positions}"
+                    if positions
+                    else "is no token of this text"
+                )
                 raise ResultError(
                     f"{what}={token!r} {where}; give a position from 0 to {len(self) - 1}."
                 )
-            return found[0]
+            return positions[0]
         if not 0 <= token < len(self):
             raise ResultError(f"{what}={token}; the text has {len(self)} tokens, counted from 0.")
         return int(token)
@@ -200,20 +208,22 @@ MOST_CANDIDATES = 12
 
 def _notes(text: Text) -> list[str]:
     """What can follow the target, and what underlined dots mean."""
-    found = []
+    notes = []
     if text.candidates:
-        named = ", ".join(f"“{visible(own)}”" for _, own in text.candidates[:MOST_CANDIDATES])
+        named = ", ".join(
+            f"“{visible(candidate)}”" for _, candidate in text.candidates[:MOST_CANDIDATES]
+        )
         more = len(text.candidates) - MOST_CANDIDATES
         rest = f" and {more} more" if more > 0 else ""
-        found.append(f"Candidates after the target, {SCORES[text.score]}: {named}{rest}.")
+        notes.append(f"Candidates after the target, {SCORES[text.score]}: {named}{rest}.")
     if text.shared:
         count = len(text.shared)
         hold = "token holds" if count == 1 else "tokens hold"
-        found.append(
+        notes.append(
             f"{count} {hold} signs of two roles (dotted) and {'has' if count == 1 else 'have'} the role of the "
             "first sign, or that of the label word."
         )
-    return found
+    return notes
 
 
 def prompt_view(
@@ -231,7 +241,7 @@ def _token(
     text: Text, position: int, values: Sequence[float] | None, scale: Scale | None, name: str
 ) -> str:
     role, piece = text.roles[position], text.pieces[position]
-    kind = ROLE_STYLES.get(role, "unknown")
+    role_style = ROLE_STYLES.get(role, "unknown")
     said = [f"{quoted(piece)}", f"position {position}"]
     data = f' data-i="{position}"'
     if text.ids:
@@ -249,21 +259,21 @@ def _token(
         said.insert(0, f"{name or 'value'}: {number(value)}")
     title = escape(" · ".join(said))
     return (
-        f'<bdi class="icl-t icl-{kind}{level}"{data} title="{title}">{html_of(piece)}</bdi>'
+        f'<bdi class="icl-t icl-{role_style}{level}"{data} title="{title}">{html_of(piece)}</bdi>'
         + "<br>" * breaks(piece)
     )
 
 
 def _legend(roles: Sequence[str], *, coloured: bool) -> str:
     """The roles that stand in the text, each written as it is shown."""
-    kinds: dict[str, list[str]] = {}
+    names_by_style: dict[str, list[str]] = {}
     for role in ROLE_STYLES:
         if role in roles:
-            kinds.setdefault(ROLE_STYLES[role], []).append(ROLE_NAMES[role])
+            names_by_style.setdefault(ROLE_STYLES[role], []).append(ROLE_NAMES[role])
     plain = "" if coloured else " icl-plain"
     marks = [
-        f'<span class="icl-t icl-{kind}{plain}">{escape(", ".join(names))}</span>'
-        for kind, names in kinds.items()
+        f'<span class="icl-t icl-{role_style}{plain}">{escape(", ".join(names))}</span>'
+        for role_style, names in names_by_style.items()
     ]
     return f'<div class="icl-legend">{" ".join(marks)}</div>'
 

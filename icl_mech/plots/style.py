@@ -88,9 +88,9 @@ WIDTH = 120
 
 def look(meaning: Meaning | str, place: int = 0) -> Look:
     """How a meaning is drawn; what has none takes a look of its own by its place."""
-    for known, own in LOOKS.items():
+    for known, known_look in LOOKS.items():
         if known == meaning:
-            return own
+            return known_look
     return SERIES[place % len(SERIES)]
 
 
@@ -102,8 +102,8 @@ def of_role(role: str) -> Look:
 def dark_colours() -> dict[str, str]:
     """Every light colour with its partner in the dark, for pages."""
     pairs = {
-        own.light: own.dark
-        for own in (*LOOKS.values(), *SERIES, PAGE, PANEL, INK, QUIET, GRID, RULE)
+        colour.light: colour.dark
+        for colour in (*LOOKS.values(), *SERIES, PAGE, PANEL, INK, QUIET, GRID, RULE)
     }
     pairs[LINK.light] = LINK.dark
     for light, dark in ((SCALE, SCALE_DARK), (SIGNED_SCALE, SIGNED_SCALE_DARK)):

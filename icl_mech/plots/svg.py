@@ -41,10 +41,10 @@ def dashed(dash: str | None) -> str:
 def coloured(shares: npt.NDArray[np.float64], paint: Sequence[tuple[Number, str]]) -> Pixels:
     """Pixels of values between 0 and 1; clear where there is none."""
     stops = [at for at, _ in paint]
-    tones = [[int(own[i : i + 2], 16) for _, own in paint] for i in (1, 3, 5)]
+    tones = [[int(colour[i : i + 2], 16) for _, colour in paint] for i in (1, 3, 5)]
     known = np.nan_to_num(np.clip(shares, 0, 1))
-    found = [np.interp(known, stops, tone) for tone in tones]
-    pixels: Pixels = np.stack([*found, 255.0 * ~np.isnan(shares)], -1).round().astype(np.uint8)
+    channels = [np.interp(known, stops, tone) for tone in tones]
+    pixels: Pixels = np.stack([*channels, 255.0 * ~np.isnan(shares)], -1).round().astype(np.uint8)
     return pixels
 
 
@@ -54,8 +54,8 @@ def image(cells: Pixels, x: Sequence[Number], y: Sequence[Number]) -> str:
     head = struct.pack(">2I5B", cells.shape[1], cells.shape[0], 8, 6, 0, 0, 0)
     chunks = ((b"IHDR", head), (b"IDAT", zlib.compress(rows, 9)), (b"IEND", b""))
     png = b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-        for kind, data in chunks
+        struct.pack(">I", len(data)) + tag + data + struct.pack(">I", zlib.crc32(tag + data))
+        for tag, data in chunks
     )
     return (
         f'<image x="{x[0]:.1f}" y="{y[0]:.1f}" width="{x[1] - x[0]:.1f}" height="{y[1] - y[0]:.1f}" '
@@ -100,14 +100,14 @@ def words(
 
 
 def _marked(line: str) -> str:
-    found, inside = "", 0
+    svg, inside = "", 0
     for part in re.split(r"(<[^>]+>)", line):
         colour = re.search(r'color:([^";]+)', part)
         if part.startswith(("<b>", "<span")):
             style = f'fill="{escape(colour[1])}"' if colour else 'font-weight="700"'
-            found, inside = f"{found}<tspan {style}>", inside + 1
+            svg, inside = f"{svg}<tspan {style}>", inside + 1
         elif part in ("</b>", "</span>") and inside:
-            found, inside = f"{found}</tspan>", inside - 1
+            svg, inside = f"{svg}</tspan>", inside - 1
         else:
-            found += escape(plain(part))
-    return found + "</tspan>" * inside
+            svg += escape(plain(part))
+    return svg + "</tspan>" * inside

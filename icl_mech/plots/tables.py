@@ -16,14 +16,20 @@ LINE = 44
 def table(shape: Table) -> go.Figure:
     """A table with a head row; columns of numbers are set to the right."""
     columns = [[row[i] for row in shape.rows] for i in range(len(shape.columns))]
-    aligned = ["left", *("right" if all(map(_number, own)) else "left" for own in columns[1:])]
+    aligned = [
+        "left",
+        *("right" if all(map(_number, column)) else "left" for column in columns[1:]),
+    ]
     longest = [
-        max([len(head), *(len(text) for text in own)])
-        for head, own in zip(shape.columns, columns, strict=True)
+        max([len(head), *(len(text) for text in column)])
+        for head, column in zip(shape.columns, columns, strict=True)
     ]
     cells = [
-        [f"<b>{shown(text)}</b>" if i in shape.bold else shown(text) for i, text in enumerate(own)]
-        for own in columns
+        [
+            f"<b>{shown(text)}</b>" if i in shape.bold else shown(text)
+            for i, text in enumerate(column)
+        ]
+        for column in columns
     ]
     fill = [PANEL.light if i in shape.bold else PAGE.light for i in range(len(shape.rows))]
     common = {"align": aligned[: len(columns)], "line": {"color": RULE.light, "width": 1}}

@@ -162,33 +162,33 @@ def _heatmap(
 
 
 def _segments(shape: TokenMatrix) -> Cells:
-    told = [
-        f"“{shown(own.name)}” ({own.start}–{own.stop - 1})"
-        if own.stop - own.start > 1
-        else f"“{shown(own.name)}” ({own.start})"
-        for own in shape.segments
+    hovers = [
+        f"“{shown(segment.name)}” ({segment.start}–{segment.stop - 1})"
+        if segment.stop - segment.start > 1
+        else f"“{shown(segment.name)}” ({segment.start})"
+        for segment in shape.segments
     ]
-    names = [shortened(own.name) for own in shape.segments]
-    return Cells(names, told, [own.role for own in shape.segments])
+    names = [shortened(segment.name) for segment in shape.segments]
+    return Cells(names, hovers, [segment.role for segment in shape.segments])
 
 
 def _tokens(shape: TokenMatrix) -> Cells:
     written = [token.replace("\n", "↵").strip(" ") or "␣" for token in shape.tokens]
-    told = [f"“{shown(text)}” ({i})" for i, text in enumerate(written)]
+    hovers = [f"“{shown(text)}” ({i})" for i, text in enumerate(written)]
     if len(written) > READABLE:
         written = [
             text if role in MARKED else "" for text, role in zip(written, shape.roles, strict=True)
         ]
-    return Cells(list(map(shortened, written)), told, list(shape.roles))
+    return Cells(list(map(shortened, written)), hovers, list(shape.roles))
 
 
 def _tick_texts(cells: Cells) -> list[str]:
     """Names in the colours of their roles, label words and target bold."""
-    found = []
+    texts = []
     for name, role in zip(cells.names, cells.roles, strict=True):
         text = f'<span style="color:{of_role(role).light}">{shown(name)}</span>'
-        found.append(f"<b>{text}</b>" if role in MARKED else text)
-    return found
+        texts.append(f"<b>{text}</b>" if role in MARKED else text)
+    return texts
 
 
 def _bands(fig: go.Figure, cells: Cells) -> None:
@@ -213,7 +213,7 @@ def _bands(fig: go.Figure, cells: Cells) -> None:
 
 
 def _shows(shape: TokenMatrix, layer: int) -> dict[str, object]:
-    return {"visible": [other == layer for other in range(len(shape.values))]}
+    return {"visible": [index == layer for index in range(len(shape.values))]}
 
 
 def _slider(shape: TokenMatrix) -> dict[str, object]:

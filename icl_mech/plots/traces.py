@@ -96,7 +96,7 @@ def curve_traces(curve: Curve, x: list[float], where: str, percent: bool) -> lis
     """
     few = len(x) <= FEW
     colour = curve.look.light
-    found = [] if few or not curve.bounded else [_band(curve)]
+    traces = [] if few or not curve.bounded else [_band(curve)]
     many = sum(map(math.isfinite, curve.y)) > DENSE
     # Points between gaps have no line, so they keep their markers.
     alone = not any(
@@ -106,7 +106,7 @@ def curve_traces(curve: Curve, x: list[float], where: str, percent: bool) -> lis
     value = f"%{{y:{form}}}"
     ends = f" [%{{customdata[0]:{form}}}, %{{customdata[1]:{form}}}]" if curve.bounded else ""
     column = shown(where).replace("…", "%{customdata[2]}")
-    found.append(
+    traces.append(
         go.Scatter(
             x=_rounded(curve.x),
             y=_rounded(curve.y),
@@ -125,7 +125,7 @@ def curve_traces(curve: Curve, x: list[float], where: str, percent: bool) -> lis
             hovertemplate=f"<b>{shown(curve.name)}</b><br>{column}: {value}{ends}<extra></extra>",
         )
     )
-    return found
+    return traces
 
 
 def _bars(curve: Curve) -> dict[str, object]:

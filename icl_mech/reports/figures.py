@@ -29,11 +29,11 @@ def drawn(figure: "go.Figure | Shape") -> dict[str, Any]:
     from icl_mech.plots import figure as plotted
     from icl_mech.plots import narrow_figure
 
-    found = {"wide": _prepared(plotted(figure))}
+    forms = {"wide": _prepared(plotted(figure))}
     narrow = narrow_figure(figure)
     if narrow is not None:
-        found["narrow"] = _prepared(narrow)
-    return found
+        forms["narrow"] = _prepared(narrow)
+    return forms
 
 
 def _prepared(figure: "go.Figure") -> dict[str, Any]:
@@ -47,9 +47,9 @@ def _short(value: object) -> Any:
     if isinstance(value, dict):
         if "bdata" in value and "dtype" in value:
             return _short(_unpacked(value))
-        return {key: _short(own) for key, own in value.items()}
+        return {key: _short(entry) for key, entry in value.items()}
     if isinstance(value, list):
-        return [_short(own) for own in value]
+        return [_short(entry) for entry in value]
     if isinstance(value, float):
         return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
     return value
@@ -67,9 +67,11 @@ def spoken(figure: dict[str, Any]) -> str:
     """The main numbers of a figure in a sentence, for readers who do not see it."""
     parts = []
     for trace in figure["data"]:
-        told = _curve(trace) if trace.get("type", "scatter") in ("scatter", "bar") else _map(trace)
-        if told:
-            parts.append(told)
+        summary = (
+            _curve(trace) if trace.get("type", "scatter") in ("scatter", "bar") else _map(trace)
+        )
+        if summary:
+            parts.append(summary)
     more = len(parts) - SPOKEN
     text = ". ".join(parts[:SPOKEN]) + (f". And {more} more" if more > 0 else "")
     axes = [
@@ -94,8 +96,8 @@ def _curve(trace: dict[str, Any]) -> str:
         return f"{name}: " + ", ".join(f"{_at(x)} {written(float(y))}" for x, y in points[:12])
     low, high = min(points, key=lambda p: p[1]), max(points, key=lambda p: p[1])
     marks = {"first": points[0], "lowest": low, "highest": high, "last": points[-1]}
-    told = [f"{what} {written(float(y))} at {_at(x)}" for what, (x, y) in marks.items()]
-    return f"{name}: " + ", ".join(told)
+    phrases = [f"{what} {written(float(y))} at {_at(x)}" for what, (x, y) in marks.items()]
+    return f"{name}: " + ", ".join(phrases)
 
 
 def _map(trace: dict[str, Any]) -> str:

@@ -53,10 +53,10 @@ def mathml(formula: str) -> "Markup":
     from markupsafe import Markup
 
     # The converter writes words as they are, so that they could hold any element.
-    safe = _WORDS.sub(lambda found: rf"\text{{{escape(found[1], quote=False)}}}", formula)
+    safe = _WORDS.sub(lambda match: rf"\text{{{escape(match[1], quote=False)}}}", formula)
     try:
         drawn = convert(safe, display="block")
-        if all(_OWN.fullmatch(own.tag) for own in ElementTree.fromstring(drawn).iter()):
+        if all(_OWN.fullmatch(element.tag) for element in ElementTree.fromstring(drawn).iter()):
             return Markup(drawn)
     except Exception:  # noqa: BLE001 - it raises errors of its own without a common class
         pass
@@ -84,9 +84,9 @@ def origin_rows(provenance: Mapping[str, Any]) -> list[tuple[str, str]]:
 def _text(value: object) -> str:
     if isinstance(value, Mapping):
         return "; ".join(
-            f"{key.replace('_', ' ')}: {f'({text})' if isinstance(own, Mapping) else text}"
-            for key, own in value.items()
-            if key not in HIDDEN and (text := _text(own))
+            f"{key.replace('_', ' ')}: {f'({text})' if isinstance(entry, Mapping) else text}"
+            for key, entry in value.items()
+            if key not in HIDDEN and (text := _text(entry))
         )
     if isinstance(value, list):
         return _listed(value)
@@ -97,6 +97,8 @@ def _text(value: object) -> str:
 
 def _listed(values: Iterable[Any]) -> str:
     texts = [
-        f"({text})" if isinstance(own, Mapping) else text for own in values if (text := _text(own))
+        f"({text})" if isinstance(value, Mapping) else text
+        for value in values
+        if (text := _text(value))
     ]
     return ", ".join(texts)

@@ -77,16 +77,16 @@ class ShownPrompt:
 
     def data(self, text: PromptText, mapped: str) -> dict[str, Any]:
         """What the script needs; `mapped` is the id of the map."""
-        own = self.coloured
-        rows = own.values.tolist() if own else []
+        coloured = self.coloured
+        rows = coloured.values.tolist() if coloured else []
         return {
             "map": mapped if self.layers else "",
             "names": [quoted(token) for token in text.tokens],
             "about": [token.about for token in self.tokens],
             "values": coarse(rows),
-            "rows": list(own.names) if own else [],
-            "heads": [list(head) for head in own.heads] if own else [],
-            "quantity": own.quantity if own else "",
+            "rows": list(coloured.names) if coloured else [],
+            "heads": [list(head) for head in coloured.heads] if coloured else [],
+            "quantity": coloured.quantity if coloured else "",
         }
 
 

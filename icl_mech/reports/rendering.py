@@ -44,8 +44,8 @@ def variables() -> tuple[str, str]:
     """CSS declarations of all colours, in the light and in the dark."""
     grounds = {"page": PAGE, "panel": PANEL, "ink": INK, "quiet": QUIET}
     lines = {"grid": GRID, "rule": RULE, "link": LINK}
-    looks = {str(name): own for name, own in LOOKS.items()} | grounds | lines
-    pairs = {name: (own.light, own.dark) for name, own in looks.items()}
+    looks = {str(name): look for name, look in LOOKS.items()} | grounds | lines
+    pairs = {name: (look.light, look.dark) for name, look in looks.items()}
     for number, (light, dark) in enumerate(zip(SCALE, SCALE_DARK, strict=True)):
         pairs[f"s{number}"] = (light, dark)
     light, dark = (
@@ -108,12 +108,21 @@ class Writer:
     def shown(self) -> list[Shown]:
         """All sections; maps first become known, so that the prompt on top can be linked to one."""
         self.shared = shared_rows(self.page.sections) if self.folded else []
-        told = {own.key for own in self.page.origin.findings}
-        found: list[Shown] = []
+        cited = {finding.key for finding in self.page.origin.findings}
+        sections: list[Shown] = []
         # The first level comes first; what stands in a section before is not told again.
-        for i, section in enumerate(sorted(self.page.sections, key=lambda own: not own.first)):
-            own = self._section(section, i + 1)
-            same = next((one for one in found if self.folded and _same(one.section, section)), None)
+        for i, section in enumerate(
+            sorted(self.page.sections, key=lambda candidate: not candidate.first)
+        ):
+            shown = self._section(section, i + 1)
+            same = next(
+                (
+                    earlier
+                    for earlier in sections
+                    if self.folded and _same(earlier.section, section)
+                ),
+                None,
+            )
             rows = [row for row in origin_rows(section.provenance) if row not in self.shared]
             more: dict[str, Any] = {"same": same}
             if same is None:
@@ -122,10 +131,10 @@ class Writer:
                 _SENTENCE.split(text, maxsplit=1) if section.first else [text] if text else []
                 for text in (section.sentence, section.caption)
             )
-            known = section.key in told or answer[:1] == [self.page.lead]
-            own = replace(own, told=known, answer=answer, caption=caption, **more)
-            found.append(replace(own, frame=None) if same else own)
-        return found
+            known = section.key in cited or answer[:1] == [self.page.lead]
+            shown = replace(shown, told=known, answer=answer, caption=caption, **more)
+            sections.append(replace(shown, frame=None) if same else shown)
+        return sections
 
     def _id(self, section: Section) -> str:
         name = anchor(section.key or plain(section.name))
@@ -145,15 +154,15 @@ class Writer:
         if figure is None:
             return Shown(section, number, name, "none", **more)
         if isinstance(figure, TokenMatrix) and len(figure.tokens) > 1:
-            self.maps[name] = found = packed(figure)
+            self.maps[name] = data = packed(figure)
             several = len(figure.segments) < len(figure.tokens)
-            both = several and bool(found["blob"]) and bool(found["means"])
+            both = several and bool(data["blob"]) and bool(data["means"])
             return Shown(
                 section,
                 number,
                 name,
                 "matrix",
-                layers=found["layers"],
+                layers=data["layers"],
                 n_tokens=len(figure.tokens) * both,
                 **more,
             )
@@ -164,20 +173,22 @@ class Writer:
         tables = [] if _drawn_already(figure) else shape_tables(figure)
         if tables:
             return Shown(section, number, name, "table", tables=tables, **more)
-        self.figures[name] = found = {**drawn(figure), "layered": section.layered}
+        self.figures[name] = data = {**drawn(figure), "layered": section.layered}
         if not more:
-            more["csv"] = csv_link(_points(found["wide"]))
-        height = int(found["wide"]["layout"].get("height", 450))
+            more["csv"] = csv_link(_points(data["wide"]))
+        height = int(data["wide"]["layout"].get("height", 450))
         if section.layered and isinstance(figure, LayerCurves):
             more["layers"] = figure.values.shape[1]
         return Shown(
-            section, number, name, "plot", spoken=spoken(found["wide"]), height=height, **more
+            section, number, name, "plot", spoken=spoken(data["wide"]), height=height, **more
         )
 
     def prompt(self, text: PromptText, name: str) -> ShownPrompt:
         """A prompt whose data are put aside for the script."""
         names = [quoted(token) for token in text.tokens]
-        mapped = next((key for key, own in self.maps.items() if own["names"] == names), "")
+        mapped = next(
+            (key for key, token_map in self.maps.items() if token_map["names"] == names), ""
+        )
         shown = ShownPrompt.of(text, name, self.maps.get(mapped))
         self.prompts[name] = shown.data(text, mapped)
         return shown
@@ -187,14 +198,14 @@ _SENTENCE = re.compile(r"(?<=\.)\s|(?<=\.\*\*)\s")
 """Between the first sentence and the others."""
 
 
-def _same(one: Section, other: Section) -> bool:
+def _same(first: Section, second: Section) -> bool:
     """True for figures of one result, whose numbers and definitions are the same."""
-    return one.key == other.key and one.numbers is other.numbers
+    return first.key == second.key and first.numbers is second.numbers
 
 
 def shared_rows(sections: Sequence[Section]) -> list[tuple[str, str]]:
     """What most results say of their origin, which is told once for all of them."""
-    counts = Counter(row for own in sections for row in origin_rows(own.provenance))
+    counts = Counter(row for section in sections for row in origin_rows(section.provenance))
     return [row for row, count in counts.items() if count > len(sections) / 2]
 
 
@@ -264,8 +275,8 @@ def html(page: Page, *, offline: bool | str) -> str:
     data = {
         "figures": writer.figures,
         "maps": {
-            name: {key: value for key, value in own.items() if key != "blob"}
-            for name, own in writer.maps.items()
+            name: {key: value for key, value in token_map.items() if key != "blob"}
+            for name, token_map in writer.maps.items()
         },
         "prompts": writer.prompts,
         "colours": colours(),
@@ -277,15 +288,19 @@ def html(page: Page, *, offline: bool | str) -> str:
             page=page,
             sections=sections,
             folded=writer.folded,
-            first_level=sum(own.section.first for own in sections),
+            first_level=sum(shown.section.first for shown in sections),
             shared=writer.shared,
-            places={own.section.key: own for own in reversed(sections)},
+            places={shown.section.key: shown for shown in reversed(sections)},
             prompt=prompt,
             maps=writer.maps,
             library=Markup(library),
             style=Markup(part("page.css").replace("/*light*/", light).replace("/*dark*/", dark)),
             script=Markup("\n".join(part(name) for name in SCRIPTS)),
             data=Markup(embedded(data)),
-            blobs={name: own["blob"] for name, own in writer.maps.items() if own["blob"]},
+            blobs={
+                name: token_map["blob"]
+                for name, token_map in writer.maps.items()
+                if token_map["blob"]
+            },
         )
     )

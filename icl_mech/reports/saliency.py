@@ -42,16 +42,16 @@ def packed(shape: TokenMatrix) -> dict[str, Any]:
     largest = float(edges.max(initial=0.0))
     high = math.ceil(math.log10(largest)) if largest > 0 else 0
     low = high - DECADES
-    found: dict[str, Any] = {
+    data: dict[str, Any] = {
         "names": [quoted(token) for token in shape.tokens],
         "roles": list(shape.roles),
         "quantity": shape.quantity,
         "layers": n_layers,
         "low": low,
         "high": high,
-        "runs": [vars(own) for own in shape.segments or _runs(shape.roles)],
+        "runs": [vars(run) for run in shape.segments or _runs(shape.roles)],
         "means": _rows(shape),
-        "telling": [list(own) for own in shape.telling],
+        "telling": [list(pair) for pair in shape.telling],
         "shares": _shares(values, shape.roles),
         "open": shape.layer,
         "blob": "",
@@ -60,8 +60,8 @@ def packed(shape: TokenMatrix) -> dict[str, Any]:
         with np.errstate(divide="ignore"):
             logs = np.log10(edges)
         codes = np.clip(np.rint((logs - low) / DECADES * STEPS), 0, STEPS).astype(np.uint8)
-        found["blob"] = base64.b64encode(gzip.compress(codes.tobytes(), 9, mtime=0)).decode()
-    return found
+        data["blob"] = base64.b64encode(gzip.compress(codes.tobytes(), 9, mtime=0)).decode()
+    return data
 
 
 def numbers(shape: TokenMatrix) -> "pd.DataFrame | None":
@@ -70,7 +70,7 @@ def numbers(shape: TokenMatrix) -> "pd.DataFrame | None":
 
     if shape.means is None:
         return None
-    names = [f"{place}: {own.name}" for place, own in enumerate(shape.segments)]
+    names = [f"{place}: {segment.name}" for place, segment in enumerate(shape.segments)]
     pairs = list(zip(*np.tril_indices(len(names)), strict=True))
     layers = set(range(len(shape.values)))
     if len(layers) * len(pairs) > MOST_ROWS:
@@ -87,13 +87,13 @@ def numbers(shape: TokenMatrix) -> "pd.DataFrame | None":
 
 def _runs(roles: Sequence[str]) -> list[TokenSegment]:
     """Runs of tokens of one role, for the bands along the axes of a map without segments."""
-    found: list[TokenSegment] = []
+    runs: list[TokenSegment] = []
     start = 0
     for role, run in groupby(roles):
         stop = start + len(list(run))
-        found.append(TokenSegment(role.replace("_", " "), role, start, stop))
+        runs.append(TokenSegment(role.replace("_", " "), role, start, stop))
         start = stop
-    return found
+    return runs
 
 
 def _rows(shape: TokenMatrix) -> list[list[float | None]]:
@@ -117,14 +117,14 @@ def _shares(values: NDArray[np.float32], roles: tuple[str, ...]) -> list[list[fl
     kinds = np.array(roles)
     from_label = kinds == "label_word"
     from_text = (kinds == "demo_text") | (kinds == "query_text")
-    found = []
+    shares = []
     for layer in values:
         total = float(np.tril(layer, k=-1).sum())
         row = layer[target, :target].astype(np.float64)
         whole = float(row.sum())
-        parts = [float(row[own[:target]].sum()) for own in (from_label, from_text)]
+        parts = [float(row[mask[:target]].sum()) for mask in (from_label, from_text)]
         share = [part / whole if whole else 0.0 for part in parts]
         of_all = whole / total if total else 0.0
         rest = 1 - sum(share) if whole else 0.0
-        found.append([round(v, 4) for v in (of_all, share[0], share[1], rest)])
-    return found
+        shares.append([round(v, 4) for v in (of_all, share[0], share[1], rest)])
+    return shares

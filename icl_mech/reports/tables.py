@@ -124,8 +124,10 @@ def _(shape: LabelMatrix) -> list[HtmlTable]:
 
 @shape_tables.register
 def _(shape: LabelMatrices) -> list[HtmlTable]:
-    found = [shape_tables(matrix) for matrix in shape.matrices]
-    return [own for tables in found for own in tables] if all(found) else []
+    by_matrix = [shape_tables(matrix) for matrix in shape.matrices]
+    return (
+        [table for matrix_tables in by_matrix for table in matrix_tables] if all(by_matrix) else []
+    )
 
 
 @shape_tables.register
@@ -146,7 +148,7 @@ def _(shape: LensTable) -> list[HtmlTable]:
                     written(probs[0]) if few else "",
                     min(1.0, max(0.0, float(shades[i, layer]))),
                     bold=word.strip() in labels,
-                    whole=", ".join(f"{quoted(own)} {prob:.3f}" for own, prob in pairs),
+                    whole=", ".join(f"{quoted(candidate)} {prob:.3f}" for candidate, prob in pairs),
                 )
             )
         rows.append(tuple(cells))
