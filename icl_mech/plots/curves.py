@@ -68,20 +68,17 @@ def layer_curves(shape: LayerCurves) -> go.Figure:
     ]
     ends, height = 0.0, float(ONE if rows == 1 else ROW)
     placed = [
-        _beside(shape, panel_axes, columns, height) for panel_axes in axes
+        _beside(shape, ax, columns, height) for ax in axes
     ]  # all of them, for what they leave
     if not all(placed):
-        texts = [size(curve.lines) for panel_axes in axes for curve in panel_axes.curves]
+        texts = [size(curve.lines) for ax in axes for curve in ax.curves]
         ends = max(width for width, _ in texts) + 40
         if columns > 1 and width_of(shape, columns, ends) < NARROWEST:
             return layer_curves(replace(shape, columns=columns - 1))
-        most = max(sum(size(curve.lines)[1] for curve in panel_axes.curves) for panel_axes in axes)
+        most = max(sum(size(curve.lines)[1] for curve in ax.curves) for ax in axes)
         height = max(height, most + 30)
-        for panel_axes in axes:
-            panel_axes.room, panel_axes.names = (
-                room_of(shape, panel_axes, columns, height, ends),
-                None,
-            )
+        for ax in axes:
+            ax.room, ax.names = (room_of(shape, ax, columns, height, ends), None)
     above, between = pixels_above(shape), pixels_above(shape) + BELOW
     total = rows * height + (rows - 1) * between
     fig = make_subplots(
@@ -91,8 +88,8 @@ def layer_curves(shape: LayerCurves) -> go.Figure:
         horizontal_spacing=gap(shape, ends) / pixels_across(ends) if columns > 1 else 0,
         vertical_spacing=between / total if rows > 1 else 0,
     )
-    for panel_axes in axes:
-        _draw(fig, shape, panel_axes)
+    for ax in axes:
+        _draw(fig, shape, ax)
     note = _note(shape)
     base = layout(shape.title, note)
     top = heading(note) + above

@@ -160,12 +160,8 @@ class _Still:
         axis, scale, across = self.axes[name], self.scales[name], name[0] == "x"
         if axis.visible is False:
             return ""
-        crossing = self.scales[axis.anchor or ("y" if across else "x")]
-        at, far = (
-            (crossing.stop, crossing.start)
-            if axis.side == "top"
-            else (crossing.start, crossing.stop)
-        )
+        cross = self.scales[axis.anchor or ("y" if across else "x")]
+        at, far = (cross.stop, cross.start) if axis.side == "top" else (cross.start, cross.stop)
         away = 1 if across and axis.side != "top" else -1
         ticks = _ticks(axis, scale)
         size, svg, room = axis.tickfont.size or 13, "", 0.0

@@ -240,11 +240,5 @@ def _methods(page: Page) -> str:
 def _variants(section: Section) -> str:
     """A measurement with its variants; empty if it has none."""
     name, chosen = (section.provenance.get(key) for key in ("measurement", "variants"))
-    settings = ", ".join(
-        f"{key} {value}" for key, value in (chosen or {}).items() if value is not None
-    )
-    return (
-        re.sub(r"[\[\]']", "", f"{name} ({settings})".replace("_", " "))
-        if name and settings
-        else ""
-    )
+    text = ", ".join(f"{key} {value}" for key, value in (chosen or {}).items() if value is not None)
+    return re.sub(r"[\[\]']", "", f"{name} ({text})".replace("_", " ")) if name and text else ""

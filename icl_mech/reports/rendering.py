@@ -111,9 +111,7 @@ class Writer:
         cited = {finding.key for finding in self.page.origin.findings}
         sections: list[Shown] = []
         # The first level comes first; what stands in a section before is not told again.
-        for i, section in enumerate(
-            sorted(self.page.sections, key=lambda candidate: not candidate.first)
-        ):
+        for i, section in enumerate(sorted(self.page.sections, key=lambda each: not each.first)):
             shown = self._section(section, i + 1)
             same = next(
                 (

@@ -125,9 +125,7 @@ def _(shape: LabelMatrix) -> list[HtmlTable]:
 @shape_tables.register
 def _(shape: LabelMatrices) -> list[HtmlTable]:
     by_matrix = [shape_tables(matrix) for matrix in shape.matrices]
-    return (
-        [table for matrix_tables in by_matrix for table in matrix_tables] if all(by_matrix) else []
-    )
+    return [table for group in by_matrix for table in group] if all(by_matrix) else []
 
 
 @shape_tables.register
