@@ -78,7 +78,7 @@ def layer_curves(shape: LayerCurves) -> go.Figure:
         most = max(sum(size(curve.lines)[1] for curve in ax.curves) for ax in axes)
         height = max(height, most + 30)
         for ax in axes:
-            ax.room, ax.names = (room_of(shape, ax, columns, height, ends), None)
+            ax.room, ax.names = room_of(shape, ax, columns, height, ends), None
     above, between = pixels_above(shape), pixels_above(shape) + BELOW
     total = rows * height + (rows - 1) * between
     fig = make_subplots(
