@@ -1,4 +1,4 @@
-"""Plotly figures as the page draws them: without title, in few digits, with a text in their place."""
+"""Plotly figures as a page draws them: without title, in few digits, with a text alternative."""
 
 import base64
 import math
@@ -17,11 +17,11 @@ DIGITS = 6
 """Significant digits of numbers in a figure."""
 
 SPOKEN = 8
-"""Curves or bars that the text in place of a figure tells of."""
+"""Maximum number of curves or bars that the text alternative of a figure describes."""
 
 
 def drawn(figure: "go.Figure | Shape") -> dict[str, Any]:
-    """The figure as JSON: `wide`, and `narrow` where panels go one below the other on a phone."""
+    """The figure as JSON: `wide`, and `narrow` where panels are stacked on a phone."""
     import plotly.graph_objects as go
 
     if isinstance(figure, go.Figure):
@@ -37,13 +37,13 @@ def drawn(figure: "go.Figure | Shape") -> dict[str, Any]:
 
 
 def _prepared(figure: "go.Figure") -> dict[str, Any]:
-    """Data and layout without what the page says itself."""
+    """Data and layout, without the title, which the page shows itself."""
     plain = untitled(figure)
     return {"data": [_short(trace) for trace in plain["data"]], "layout": _short(plain["layout"])}
 
 
 def _short(value: object) -> Any:
-    """The same with numbers of few digits; arrays that plotly has packed become lists."""
+    """The value with its numbers rounded to `DIGITS`; arrays packed by plotly become lists."""
     if isinstance(value, dict):
         if "bdata" in value and "dtype" in value:
             return _short(_unpacked(value))
@@ -64,7 +64,7 @@ def _unpacked(packed: dict[str, Any]) -> Any:
 
 
 def spoken(figure: dict[str, Any]) -> str:
-    """The main numbers of a figure in a sentence, for readers who do not see it."""
+    """The main numbers of a figure in a sentence, for screen readers."""
     parts = []
     for trace in figure["data"]:
         summary = (
@@ -84,7 +84,7 @@ def spoken(figure: dict[str, Any]) -> str:
 
 
 def _curve(trace: dict[str, Any]) -> str:
-    """First, last, highest and lowest value of a curve or of bars that have a name."""
+    """First, lowest, highest and last value of a named curve or set of bars."""
     xs, ys = trace.get("x"), trace.get("y")
     name = trace.get("name")
     if not name or not isinstance(xs, list) or not isinstance(ys, list):
@@ -101,7 +101,7 @@ def _curve(trace: dict[str, Any]) -> str:
 
 
 def _map(trace: dict[str, Any]) -> str:
-    """Highest and lowest cell of a map."""
+    """Highest and lowest cell of a heatmap."""
     cells = [
         (float(value), i, j)
         for i, row in enumerate(trace.get("z") or [])

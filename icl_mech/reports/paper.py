@@ -1,6 +1,6 @@
-"""A page as the parts of a paper: vector figures, tables and a paragraph on methods in LaTeX, and their references.
+"""Export a page as parts of a paper: vector figures, LaTeX tables, a methods paragraph, and references.
 
-`paper.tex` holds all of it in two columns, so that it can be compiled and looked at.
+`paper.tex` combines all of it in two columns, so that it can be compiled and viewed.
 """
 
 import re
@@ -22,7 +22,7 @@ from icl_mech.reports.tables import HtmlTable, frame_table, shape_tables
 from icl_mech.shapes import Shape
 
 ROWS = 24
-"""Of a table; the CSV file has more."""
+"""Maximum number of rows of a table; the CSV file has all of them."""
 
 CITED = {
     "Wang et al.": "wang2023label",
@@ -30,7 +30,7 @@ CITED = {
     "Todd et al.": "todd2024function",
     "Olsson et al.": "olsson2022context",
 }
-"""Keys of `references.bib` by the words of a page."""
+"""Keys of `references.bib` by how a page cites the paper."""
 
 MARKS = {
     "supported": "+",
@@ -40,7 +40,7 @@ MARKS = {
     "opposite": "×",
     "cannot be judged": "?",
 }
-"""Of what was found, in a matrix of claims."""
+"""Symbols of the statuses in a claim matrix."""
 
 HEAD = r"""\documentclass[10pt,twocolumn]{article}
 \usepackage{iftex}
@@ -56,17 +56,17 @@ def export_page(
 ) -> Path:
     """Write a page as the parts of a paper.
 
-    `figures/NAME.pdf` and `.svg` without titles, `tables/NAME.tex` and `.csv`, `claims.tex`, of several models or
-    tasks `matrix.tex`, `methods.tex`, `references.bib`, and `paper.tex`, which holds them all. Nothing is written unless all can be made.
+    `figures/NAME.pdf` and `.svg` without titles, `tables/NAME.tex` and `.csv`, `claims.tex`, `matrix.tex` for several
+    models or tasks, `methods.tex`, `references.bib`, and `paper.tex`, which combines them. Nothing is written unless every part can be made.
 
     Args:
-        page: Of a run, a comparison or a recipe.
-        folder: A new or empty one.
-        width: Of figures: `column` (3.25 inches) or `page` (6.75 inches).
+        page: The page of a run, a comparison or a recipe.
+        folder: A new or empty folder.
+        width: Width of figures: `column` (3.25 inches) or `page` (6.75 inches).
         overwrite: Replace files of these names.
 
     Raises:
-        ResultError: figures cannot be drawn, another width, or a folder that holds something.
+        ResultError: figures cannot be drawn, the width is unknown, or the folder is not empty.
     """
     conformed("width", width, Width, ResultError)
     place = Path(expanduser(folder))
@@ -125,7 +125,7 @@ def _parts(page: Page, width: Width) -> Iterator[tuple[str, bytes]]:
 
 
 def _figure(section: Section, width: Width) -> go.Figure | None:
-    """What is drawn, in the layout for this width; None for tables and prompts."""
+    """The figure of a section, in the layout for this width; None for tables and prompts."""
     shown = section.figure
     if shown is None or isinstance(shown, PromptText):
         return None
@@ -145,7 +145,7 @@ def _tables(section: Section, again: bool) -> Sequence[HtmlTable]:
 
 
 def tabular(table: HtmlTable) -> str:
-    """A table as LaTeX, which needs `booktabs`."""
+    """A table as LaTeX; requires `booktabs`."""
     columns = "".join(
         "r" if all(row[place].number for row in table.rows) else "l"
         for place in range(len(table.columns))
@@ -169,7 +169,7 @@ def _float(environment: str, content: str, caption: str, width: Width) -> str:
 
 
 def _shrunk(content: str) -> str:
-    """No wider than the page."""
+    """The content scaled down to the page if it is wider."""
     return rf"\resizebox{{\ifdim\width>\textwidth\textwidth\else\width\fi}}{{!}}{{{content}}}"
 
 
@@ -184,7 +184,7 @@ def _claims(page: Page) -> str:
 
 
 def _matrix(matrix: ClaimMatrix) -> str:
-    """Claims by models and tasks; below each claim its effects, of each task alone and of all."""
+    """Claims by models and tasks; below each claim its effects, for each task and pooled."""
     kinds = "".join("c" * len(places) for _, places in matrix.columns)
     models = [
         rf"\multicolumn{{{len(places)}}}{{c}}{{{tex_prose(model)}}}"
@@ -205,7 +205,7 @@ def _matrix(matrix: ClaimMatrix) -> str:
 
 
 def _stacked(effect: str, alone: bool) -> str:
-    """A value above its interval, or alone."""
+    """A value above its interval, or the value alone."""
     value, _, ends = effect.partition(" [")
     if alone or not ends:
         return tex_prose(value)
@@ -213,7 +213,7 @@ def _stacked(effect: str, alone: bool) -> str:
 
 
 def _methods(page: Page) -> str:
-    """A paragraph of what was measured, how, and of what holds for all numbers."""
+    """A paragraph on what was measured and how, and on limitations of all numbers."""
     sentences = [
         rf"\textbf{{{tex_prose(fact.name)}:}} {tex_prose(f'{fact.value} ({fact.detail})' if fact.detail else fact.value)}."
         for fact in page.origin.facts
@@ -226,7 +226,7 @@ def _methods(page: Page) -> str:
     sentences.append(rf"Measured with \texttt{{icl\_mech}} \cite{{icl_mech}}{where}.")
     if cited := [key for words, key in CITED.items() if words in page.kicker]:
         sentences.append(rf"What is measured follows \cite{{{','.join(cited)}}}.")
-    # One measurement may stand there in several variants; sections share theirs.
+    # One measurement may occur in several variants; sections may share one.
     variants = dict.fromkeys(
         variant for section in page.sections if (variant := _variants(section))
     )

@@ -1,4 +1,4 @@
-"""A page as HTML: one file that holds everything it needs, its colours as CSS variables."""
+"""Render a page as one self-contained HTML file, with colours as CSS variables."""
 
 import json
 import re
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 def variables() -> tuple[str, str]:
-    """CSS declarations of all colours, in the light and in the dark."""
+    """CSS declarations of all colours, for the light and the dark theme."""
     grounds = {"page": PAGE, "panel": PANEL, "ink": INK, "quiet": QUIET}
     lines = {"grid": GRID, "rule": RULE, "link": LINK}
     looks = {str(name): look for name, look in LOOKS.items()} | grounds | lines
@@ -55,7 +55,7 @@ def variables() -> tuple[str, str]:
 
 
 def colours() -> dict[str, object]:
-    """What the script of a page needs: the dark partner of each colour, those of roles, the scale."""
+    """The colours the script of a page needs: the dark counterpart of each, role colours, the scale."""
     return {
         "dark": dark_colours(),
         "roles": {role: of_role(role).light for role in ROLE_NAMES},
@@ -72,7 +72,7 @@ SCRIPTS = ("page.js", "prompt.js", "matrix.js", "start.js")
 
 @dataclass(frozen=True)
 class Shown:
-    """One section with what its template needs."""
+    """One section with the data its HTML template needs."""
 
     section: Section
     number: int
@@ -106,11 +106,11 @@ class Writer:
         self.folded = any(section.first for section in page.sections)
 
     def shown(self) -> list[Shown]:
-        """All sections; maps first become known, so that the prompt on top can be linked to one."""
+        """All sections; they are rendered before the prompt at the top, which may be linked to one of their maps."""
         self.shared = shared_rows(self.page.sections) if self.folded else []
         cited = {finding.key for finding in self.page.origin.findings}
         sections: list[Shown] = []
-        # The first level comes first; what stands in a section before is not told again.
+        # The main part comes first; what an earlier section contains is not repeated.
         for i, section in enumerate(sorted(self.page.sections, key=lambda each: not each.first)):
             shown = self._section(section, i + 1)
             same = next(
@@ -182,7 +182,7 @@ class Writer:
         )
 
     def prompt(self, text: PromptText, name: str) -> ShownPrompt:
-        """A prompt whose data are put aside for the script."""
+        """The prompt for the template; its data are collected for the script."""
         names = [quoted(token) for token in text.tokens]
         mapped = next(
             (key for key, token_map in self.maps.items() if token_map["names"] == names), ""
@@ -193,16 +193,16 @@ class Writer:
 
 
 _SENTENCE = re.compile(r"(?<=\.)\s|(?<=\.\*\*)\s")
-"""Between the first sentence and the others."""
+"""The gap between the first sentence and the rest."""
 
 
 def _same(first: Section, second: Section) -> bool:
-    """True for figures of one result, whose numbers and definitions are the same."""
+    """True for two figures of one result, which share numbers and definitions."""
     return first.key == second.key and first.numbers is second.numbers
 
 
 def shared_rows(sections: Sequence[Section]) -> list[tuple[str, str]]:
-    """What most results say of their origin, which is told once for all of them."""
+    """Provenance rows that most results share; the page shows them once."""
     counts = Counter(row for section in sections for row in origin_rows(section.provenance))
     return [row for row, count in counts.items() if count > len(sections) / 2]
 
@@ -214,12 +214,12 @@ def _drawn_already(figure: object) -> bool:
 
 
 def csv_link(text: str) -> str:
-    """A table as an address that holds it."""
+    """A CSV table as a data URL."""
     return "data:text/csv;charset=utf-8," + quote(text, safe=" ,;:/?@!$*()-_.~=")
 
 
 def _points(figure: dict[str, Any]) -> str:
-    """The points of a figure as CSV, for results that have no table of their own."""
+    """The points of a figure as CSV, for results without a table."""
     import pandas as pd
 
     rows = []
@@ -231,7 +231,7 @@ def _points(figure: dict[str, Any]) -> str:
 
 
 def embedded(value: object) -> str:
-    """JSON that can stand in a script element: it holds no sign that ends one."""
+    """JSON that is safe inside a script element: it contains no character that could end one."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     for sign in "<>&\u2028\u2029":
         text = text.replace(sign, f"\\u{ord(sign):04x}")
@@ -255,7 +255,7 @@ def _environment() -> "Environment":
 
 
 def html(page: Page, *, offline: bool | str) -> str:
-    """The whole page; the plotly script in it, from its CDN, or at an address."""
+    """The whole page, with the plotly script inline, from its CDN, or from a URL."""
     from markupsafe import Markup
     from plotly.offline import get_plotlyjs, get_plotlyjs_version
 

@@ -1,7 +1,7 @@
-"""Maps over the tokens of a prompt in few bytes: what a page needs of a `TokenMatrix`.
+"""Compact maps over the tokens of a prompt: the data a page needs from a `TokenMatrix`.
 
-Values below the diagonal are kept as 256 steps of a logarithmic scale over four decades (error
-below 2 %), compressed; means between segments as they are.
+Values below the diagonal are stored as 256 steps of a logarithmic scale over four decades (error
+below 2 %), compressed; means between segments are stored to three digits.
 """
 
 import base64
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MOST_ROWS = 8000
-"""Rows of a table of means; of larger maps it holds the telling layers only."""
+"""Maximum number of rows of a table of means; for larger maps it holds the telling layers only."""
 
 DECADES = 4
-"""Of the colour scale, below the power of ten over the largest value."""
+"""Decades of the colour scale, below the power of ten at or above the largest value."""
 
 STEPS = 255
-"""Steps of that scale."""
+"""Steps of the colour scale."""
 
 MOST = 3_000_000
-"""Values of single tokens that a page holds; of larger maps only segments are shown."""
+"""Maximum number of values of single tokens on a page; of larger maps, only segments are shown."""
 
 
 def packed(shape: TokenMatrix) -> dict[str, Any]:
-    """What the script of a page draws a map from."""
+    """The data from which the script of a page draws a map."""
     values = np.nan_to_num(shape.values.float().numpy(), posinf=0.0, neginf=0.0)
     n_layers, n = values.shape[:2]
     below = np.tril_indices(n, k=-1)
@@ -65,7 +65,7 @@ def packed(shape: TokenMatrix) -> dict[str, Any]:
 
 
 def numbers(shape: TokenMatrix) -> "pd.DataFrame | None":
-    """Means between segments, one row for each layer and pair; None without segments."""
+    """Means between segments, one row per layer and pair; None without segments."""
     import pandas as pd
 
     if shape.means is None:
@@ -86,7 +86,7 @@ def numbers(shape: TokenMatrix) -> "pd.DataFrame | None":
 
 
 def _runs(roles: Sequence[str]) -> list[TokenSegment]:
-    """Runs of tokens of one role, for the bands along the axes of a map without segments."""
+    """Runs of tokens with the same role, for the bands along the axes of a map without segments."""
     runs: list[TokenSegment] = []
     start = 0
     for role, run in groupby(roles):
@@ -110,7 +110,7 @@ def _rounded(value: float) -> float | None:
 
 
 def _shares(values: NDArray[np.float32], roles: tuple[str, ...]) -> list[list[float]]:
-    """Per layer: share of the target's row in the total, and of it from labels, template, text."""
+    """Per layer: the target row's fraction of the total, and its fractions from label words, text and the rest."""
     if "target" not in roles or "label_word" not in roles:
         return []
     target = roles.index("target")
