@@ -1,4 +1,4 @@
-"""The axes of curves: their sizes in pixels, ends, levels and what is drawn in each."""
+"""The axes of curves: sizes in pixels, ranges, levels and contents of each panel."""
 
 import math
 from collections.abc import Sequence
@@ -10,33 +10,33 @@ from icl_mech.plots.traces import FEW, Curve
 from icl_mech.shapes import LayerCurves, Panel
 
 USUAL = 860
-"""Pixels across that names are placed for."""
+"""Width of the figure, in pixels, for which names are placed."""
 
 LEFT, RIGHT, BELOW = 66, 24, 56
 """Pixels around the axes."""
 
 ONE, ROW = 330, 220
-"""Pixels of an axis' height: of one row of panels, and of each of several."""
+"""Height of an axis in pixels: of a single row of panels, and of each of several rows."""
 
 NARROWEST = 220
-"""Pixels of a panel's width; where names at the ends of curves leave less, a row has fewer panels."""
+"""Minimum width of a panel in pixels; if names at the ends of curves leave less, a row has fewer panels."""
 
 SMALL = 11
-"""Pixels of the letters of levels, marks and stretches; of names 12."""
+"""Font size of levels, marks and stretches, in pixels; names use 12."""
 
 
 @dataclass
 class Axes:
-    """One panel with what stands in it.
+    """One panel with its contents.
 
     Attributes:
-        panel: What it shows.
-        number: Its place.
-        row: From 1.
-        column: From 1.
-        curves: As they are drawn.
+        panel: The panel of the shape.
+        number: Its index.
+        row: Its row, counted from 1.
+        column: Its column, counted from 1.
+        curves: Its curves, as drawn.
         room: Its plot area in pixels.
-        names: Where names stand beside their curves; None: at the line ends.
+        names: Positions of the names next to their curves; None: names are at the line ends.
     """
 
     panel: Panel
@@ -49,12 +49,12 @@ class Axes:
 
     @property
     def place(self) -> dict[str, int]:
-        """For plotly."""
+        """Row and column, as keyword arguments of plotly."""
         return {"row": self.row, "col": self.column}
 
     @property
     def ref(self) -> str:
-        """Suffix of its axes' names."""
+        """Suffix of the plotly names of its axes."""
         return str(self.number + 1) if self.number else ""
 
 
@@ -65,12 +65,12 @@ def pixels_above(shape: LayerCurves) -> int:
 
 
 def pixels_across(ends: float) -> float:
-    """Pixels of all panels of a row, and what lies between."""
+    """Width in pixels of all panels of a row and the gaps between them."""
     return USUAL - LEFT - RIGHT - ends
 
 
 def width_of(shape: LayerCurves, columns: int, ends: float) -> float:
-    """Pixels of a panel's width."""
+    """Width of a panel in pixels."""
     return (pixels_across(ends) - (columns - 1) * gap(shape, ends)) / columns
 
 
@@ -127,12 +127,12 @@ def _y_range(shape: LayerCurves, axes: Axes) -> tuple[float, float]:
 
 
 def places(shape: LayerCurves) -> list[float]:
-    """Where the columns stand."""
+    """Positions of the columns on the horizontal axis."""
     return list(shape.x) if shape.x is not None else list(map(float, range(shape.values.shape[1])))
 
 
 def curves_of(shape: LayerCurves, panel: Panel) -> list[Curve]:
-    """The curves of a panel, set apart from each other where the shape says so."""
+    """The curves of a panel, offset horizontally from each other if `shape.apart` is set."""
     curves = []
     for order, i in enumerate(panel.curves):
         aside = (order - (len(panel.curves) - 1) / 2) * 2 * shape.apart
@@ -148,7 +148,7 @@ def curves_of(shape: LayerCurves, panel: Panel) -> list[Curve]:
 
 
 def levels_of(shape: LayerCurves, own: Axes) -> list[tuple[float, str]]:
-    """Levels of a panel, those of one height with one text."""
+    """Levels of a panel; levels at the same height share one label."""
     given = own.panel.levels if not shape.panels else (*shape.levels, *own.panel.levels)
     texts: dict[float, list[str]] = {}
     for height, text in given:
@@ -157,7 +157,7 @@ def levels_of(shape: LayerCurves, own: Axes) -> list[tuple[float, str]]:
 
 
 def stretch_rows(shape: LayerCurves) -> Sequence[int]:
-    """The row above the axes of each stretch: those that overlap stand one above the other."""
+    """The row above the axes of each stretch; overlapping stretches are stacked."""
     rows: list[int] = []
     for i, (start, stop, _) in enumerate(shape.stretches):
         earlier = zip(shape.stretches[:i], rows, strict=True)

@@ -1,4 +1,4 @@
-"""Curves over layers or another number, in one or several panels, named where they run."""
+"""Curves over layers or another number, in one or several panels, labelled directly."""
 
 import math
 import re
@@ -52,10 +52,10 @@ from icl_mech.shapes import Behind, LayerCurves, Panel
 
 
 def layer_curves(shape: LayerCurves) -> go.Figure:
-    """Curves with bands or bars of the same colour, named directly.
+    """Curves with bands or bars of the same colour, labelled directly.
 
-    Annotations that name curves have `name="curve"`: where a page is too narrow for them, it
-    shows a key instead. `layout.meta["above"]` are the pixels used above the axes.
+    Annotations that name curves have `name="curve"`; a page that is too narrow for them shows a
+    legend instead. `layout.meta["above"]` is the number of pixels used above the axes.
     """
     panels = shape.panels or (Panel("", tuple(range(len(shape.names)))),)
     if not shape.panels and shape.levels:
@@ -103,14 +103,14 @@ def layer_curves(shape: LayerCurves) -> go.Figure:
 
 
 def _specs(count: int, rows: int, columns: int) -> list[list[dict[str, str] | None]]:
-    """Axes for each panel, none after the last one."""
+    """Subplot specs of plotly: axes for each panel, None after the last one."""
     return [
         [{} if row * columns + i < count else None for i in range(columns)] for row in range(rows)
     ]
 
 
 def _note(shape: LayerCurves) -> str:
-    """With what bands over several points do not say: that all of them hold together."""
+    """The note, which for bands over several points adds that intervals are pointwise."""
     banded = bool((shape.high > shape.low).any()) and shape.values.shape[1] > 1
     return f"{shape.note}; each point for itself" if banded and shape.note else shape.note
 
@@ -119,7 +119,7 @@ def _note(shape: LayerCurves) -> str:
 
 
 def _beside(shape: LayerCurves, axes: Axes, columns: int, height: float) -> bool:
-    """Find a place beside every curve; False if there is none for one of them."""
+    """Place a name next to every curve; False if one of them has no room."""
     axes.room = room_of(shape, axes, columns, height, 0.0)
     axes.names = []
     for i, curve in enumerate(axes.curves):
@@ -179,7 +179,7 @@ def _name(fig: go.Figure, axes: Axes) -> None:
 
 
 def _font(look: Look) -> dict[str, object]:
-    # Names of curves that stand for published values are quiet text: grey lines are too faint.
+    # Names of published curves use the quiet text colour: the grey of their lines is too faint.
     return {"size": 12, "color": QUIET.light if look == LOOKS["reference"] else look.light}
 
 
@@ -229,7 +229,7 @@ def _ticks(shape: LayerCurves) -> list[float] | None:
 
 
 def _where(x_title: str) -> str:
-    """What a hover text says of the column: `layer 3`, `read after layer 3`."""
+    """The column in a hover text: `layer 3`, `read after layer 3`."""
     plain = re.sub(r"\s*\([^)]*\)", "", x_title)
     return plain if "…" in plain else f"{plain} …"
 
@@ -239,11 +239,11 @@ def _small(**more: object) -> dict[str, object]:
 
 
 def _write(fig: go.Figure, axes: Axes, text: str, spots: Iterator[tuple[float, float]]) -> None:
-    """A small text at the place, of these in pixels, where it covers least."""
+    """Write a small text at whichever spot, in pixels, it covers least."""
     width, height = size([text])
     box = axes.room.least_covering([Box.around(*spot, 0.92 * width, height) for spot in spots])
     middle, up = box.middle
-    # Held at the end that is nearer to a side: in a narrower figure the text stays inside.
+    # Anchored at the end nearer to a side, so that the text stays inside a narrower figure.
     third = min(max(int(3 * middle / axes.room.width), 0), 2)
     x, y = axes.room.data((box.left, middle, box.right)[third], up)
     anchor = ("left", "center", "right")[third]
@@ -271,7 +271,7 @@ def _behind(shape: LayerCurves, axes: Axes) -> list[Behind]:
 
 
 def _areas(fig: go.Figure, shape: LayerCurves, axes: Axes) -> None:
-    """The name of grey areas, once, in or near the widest place of one."""
+    """Name the grey areas once, in or near the widest place of one."""
     spots = [
         (high - low, x, (low + high) / 2, area.name)
         for area in _behind(shape, axes)
@@ -323,7 +323,7 @@ def _published(fig: go.Figure, shape: LayerCurves, axes: Axes) -> None:
 
 
 def _headings(fig: go.Figure, shape: LayerCurves, axes: Axes) -> None:
-    """Stretches above the axes, and the title of the panel above them."""
+    """Draw stretches above the axes, and the title of the panel above them."""
     x, y = f"x{axes.ref}", f"y{axes.ref} domain"
     pixel = 1 / axes.room.height
     rows = stretch_rows(shape)

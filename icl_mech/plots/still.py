@@ -1,7 +1,7 @@
-"""A figure as a still picture for where nothing draws plotly's data: small SVG that asks for nothing.
+"""A figure as a static SVG, for viewers that cannot render plotly's data.
 
-It knows what the figures of this package are made of: curves, bands, intervals, points, maps, tables and their axes,
-names and lines. What only moves under the mouse, and the gaps between cells, are left out.
+It supports the elements of this package's figures: curves, bands, intervals, points, heatmaps, tables, and their axes,
+names and lines. Interactive elements and the gaps between cells are left out.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ ELSEWHERE = (
 )
 
 ACROSS, HIGH = 860, 450
-"""Pixels of a figure that does not say its own."""
+"""Default width and height of a figure, in pixels."""
 
 MARKS = {
     "circle": "M-1,0A1,1 0 1 0 1,0A1,1 0 1 0-1,0Z",
@@ -33,12 +33,12 @@ MARKS = {
     "triangle-up": "M0-1.1L1.1,.8H-1.1Z",
     "star": "M0-1.4L.4-.4 1.3-.4 .6,.2 .9,1.2 0,.6-.9,1.2-.6,.2-1.3-.4-.4-.4Z",
 }
-"""Outlines around 0 of marks half as wide as 1."""
+"""SVG outlines of markers centred on 0, with a radius of about 1."""
 
 
 @dataclass(frozen=True)
 class Scale:
-    """Where the values of an axis stand, in pixels; names count from 0."""
+    """The map from values of an axis to pixels; names are counted from 0."""
 
     start: Number
     stop: Number
@@ -47,19 +47,19 @@ class Scale:
     names: tuple[str, ...] = ()
 
     def __call__(self, value: Number | str | None) -> float:
-        """Pixels from the left or the top; not-a-number where there is no value."""
+        """Pixels from the left or the top; NaN if there is no value."""
         number = self.names.index(value) if isinstance(value, str) else value
         share = (float("nan" if number is None else number) - self.low) / (self.high - self.low)
         return self.start + share * (self.stop - self.start)
 
 
 def still(figure: go.Figure, note: str = ELSEWHERE) -> str:
-    """The figure as SVG, and below it what would make it answer to the mouse."""
+    """The figure as SVG, with a note below it on how to get the interactive one."""
     return _Still(figure).picture(note)
 
 
 class _Still:
-    """A figure, its layout and its scales: by the names references have, `x2`, `x2 domain`, `xpaper`."""
+    """A figure, its layout and its scales, keyed by plotly references such as `x2`, `x2 domain`, `xpaper`."""
 
     def __init__(self, figure: go.Figure) -> None:
         self.layout = layout = figure.layout
@@ -94,7 +94,7 @@ class _Still:
             self.scales[f"{name} domain"] = Scale(scale.start, scale.stop)
 
     def picture(self, note: str) -> str:
-        """Maps at the bottom, words on top."""
+        """The SVG of the figure, with heatmaps at the bottom and text on top."""
         layout, high = self.layout, self.height + 24
         maps = [trace for trace in self.traces if trace.type == "heatmap"]
         points = [trace for trace in self.traces if trace.type == "scatter"]
@@ -143,7 +143,7 @@ class _Still:
         return Scale(start, stop, low, high, names)
 
     def _square(self, name: str, anchor: str) -> None:
-        """As many pixels for a step of one axis as of the other."""
+        """Rescale two axes so that a unit has the same length on both."""
         both = {key: self.scales[key] for key in (name, anchor)}
         step = min(
             abs((scale.stop - scale.start) / (scale.high - scale.low)) for scale in both.values()
@@ -156,7 +156,7 @@ class _Still:
             self.scales[key] = Scale(start, start + length, scale.low, scale.high, scale.names)
 
     def _axis(self, name: str) -> str:
-        """Its line, grid, numbers and name."""
+        """Line, grid, ticks and title of an axis."""
         axis, scale, across = self.axes[name], self.scales[name], name[0] == "x"
         if axis.visible is False:
             return ""
@@ -202,7 +202,7 @@ class _Still:
     # --- what is drawn ---
 
     def _points(self, trace: Part) -> str:
-        """Areas, lines, intervals, marks and words of a trace."""
+        """Areas, lines, intervals, markers and text of a trace."""
         x, y = (self.scales[trace[f"{axis}axis"] or axis] for axis in "xy")
         points = [(x(a), y(b)) for a, b in zip(trace.x, trace.y, strict=False)]
         mode, mark, opacity = trace.mode or "", trace.marker, trace.opacity or 1
@@ -251,11 +251,11 @@ class _Still:
         )
 
     def _map(self, trace: Part) -> str:
-        """Coloured cells as one small picture, their words, and the bar of colours."""
+        """Cells of a heatmap as one small image, their text, and the colour bar."""
         z = np.array([[np.nan if v is None else v for v in row] for row in trace.z], dtype=float)
         x, y = (self.scales[trace[f"{axis}axis"] or axis] for axis in "xy")
         xs, ys = _along(trace, "x"), _along(trace, "y")
-        if len(xs) > z.shape[1]:  # ends of cells that are whole numbers wide
+        if len(xs) > z.shape[1]:  # edges of cells whose widths are integers
             z, xs = np.repeat(z, np.diff(xs).astype(int), axis=1), [*np.arange(xs[0] + 0.5, xs[-1])]
         places = [[s(v) for v in values] for s, values in ((x, xs), (y, ys))]
         low = np.nanmin(z) if trace.zmin is None else trace.zmin
@@ -334,7 +334,7 @@ class _Still:
         return path(corners, shape.line.color or INK.light, width, more + dashed(shape.line.dash))
 
     def _at(self, part: Part, side: str) -> Scale:
-        """The scale that a reference names."""
+        """The scale that a shape or annotation refers to."""
         ref = part[f"{side}ref"] or side
         return self.scales[f"{side}paper" if ref == "paper" else ref]
 
@@ -383,7 +383,7 @@ def _each(value: object, place: int) -> Any:
 
 
 def _along(trace: Part, side: str) -> list[Any]:
-    """Where a trace has something along an axis; rows and columns of a map without places count from 0."""
+    """Positions of a trace along an axis; heatmaps without positions count from 0."""
     given = trace[side]
     if given is None and trace.type == "heatmap":
         return list(range(len(trace.z) if side == "y" else len(trace.z[0])))
@@ -391,7 +391,7 @@ def _along(trace: Part, side: str) -> list[Any]:
 
 
 def _reaching(trace: Part, side: str) -> list[Any]:
-    """The same with the ends of intervals."""
+    """Positions of a trace along an axis, with the ends of intervals."""
     values = _along(trace, side)
     errors = trace[f"error_{side}"] if trace.type == "scatter" else None
     if errors is None or errors.array is None:
@@ -402,7 +402,7 @@ def _reaching(trace: Part, side: str) -> list[Any]:
 
 
 def _ticks(axis: Part, scale: Scale) -> list[tuple[float, str]]:
-    """Where numbers or names stand, and how they are written."""
+    """Position in pixels and text of each tick."""
     if axis.tickvals is not None:
         values = list(axis.tickvals)
     else:

@@ -1,4 +1,4 @@
-"""The text of a prompt, coloured by a number of each token."""
+"""The text of a prompt, coloured by one number per token."""
 
 import math
 from collections.abc import Sequence
@@ -12,22 +12,22 @@ from icl_mech.shapes import Meaning, TokenStrips
 from icl_mech.shapes.tokens import MANY
 
 ACROSS = 88
-"""Characters of a line."""
+"""Maximum characters of a line."""
 
 LINE = 25
-"""Pixels of a line."""
+"""Height of a line, in pixels."""
 
 Row = list[float | None]
-"""A number of each token."""
+"""One number per token."""
 
 FRAMES: tuple[Meaning, ...] = ("label", "other", "text", "query")
-"""Looks of the frames around marked tokens, by the order of what they mark."""
+"""Looks of the frames around marked tokens, in the sorted order of the marks."""
 
 LIGHT = 4
-"""Colours of the scale of heads, on a square-root scale: letters can be read on all of them."""
+"""Number of colours for heads, on a square-root scale; dark letters are legible on all of them."""
 
 DARK = 0.5
-"""Above this part of the range letters are light."""
+"""Letters are light above this fraction of the range."""
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ class Piece:
     """One token in the text.
 
     Attributes:
-        text: As it is written.
-        line: Its line.
-        start: Its first place there.
+        text: Its displayed text.
+        line: Index of its line.
+        start: Index of its first character in the line.
     """
 
     text: str
@@ -46,15 +46,15 @@ class Piece:
 
     @property
     def stop(self) -> int:
-        """After its last place."""
+        """Index after its last character in the line."""
         return self.start + len(self.text)
 
 
 def token_strips(shape: TokenStrips) -> go.Figure:
     """The prompt as lines of text, coloured by value, marked tokens framed.
 
-    A slider picks the row, of many heads two the layer and the head; all rows share one colour
-    range, from 0 to the largest value. Line breaks end a line.
+    A slider selects the row; for many heads, two sliders select the layer and the head. All rows
+    share one colour range, from 0 to the largest value. Line breaks end a line.
     """
     pieces = _pieces(shape.tokens)
     count = pieces[-1].line + 1
@@ -79,7 +79,7 @@ def token_strips(shape: TokenStrips) -> go.Figure:
         _frames(fig, marked, number)
     _key(fig, labels)
     hidden = {"visible": False, "showgrid": False, "fixedrange": True}
-    # A slider with one step is not drawn.
+    # A slider with a single step is not drawn.
     heading = shape.title if len(shape.names) > 1 else f"{shape.title}: {shape.names[0]}"
     above = 30 if labels else 8
     bottom = 80 if len(shape.names) > 1 else 12
@@ -97,7 +97,7 @@ def token_strips(shape: TokenStrips) -> go.Figure:
 
 
 def _ground(shape: TokenStrips, pieces: list[Piece], row: Row, highest: float) -> list[go.Heatmap]:
-    """The colours behind the text: a map for each line, with a cell for each token."""
+    """The colours behind the text: one heatmap per line, one cell per token."""
     colours = steps(SCALE)
     if shape.heads:
         colours = [(at**2, colour) for at, colour in steps(SCALE[:LIGHT])]
@@ -133,7 +133,7 @@ def _ground(shape: TokenStrips, pieces: list[Piece], row: Row, highest: float) -
 
 
 def _pieces(tokens: tuple[str, ...]) -> list[Piece]:
-    """Where each token stands; long ones are cut to a line."""
+    """Position of each token; tokens longer than a line are cut."""
     pieces: list[Piece] = []
     line = start = 0
     ended = False
@@ -157,7 +157,7 @@ def _lines(pieces: list[Piece], values: Sequence[Any]) -> list[list[Any]]:
 
 
 def coarse(rows: list[list[float]]) -> list[list[float | None]]:
-    """Numbers to four digits of the largest, which is what colours and hover texts can tell; None: not finite."""
+    """Numbers rounded to four digits of the largest, enough for colours and hover texts; None: not finite."""
     largest = max(
         (abs(value) for row in rows for value in row if math.isfinite(value)), default=0.0
     )
@@ -168,13 +168,13 @@ def coarse(rows: list[list[float]]) -> list[list[float | None]]:
 
 
 def _letters(values: Row, highest: float) -> list[str]:
-    """Letters that can be read on their cells."""
+    """Letter colours that are legible on their cells."""
     return [PAGE.light if (value or 0.0) > DARK * highest else INK.light for value in values]
 
 
 @dataclass(frozen=True)
 class _Rows:
-    """What sliders exchange: all rows of a text, in both traces."""
+    """All rows of a text, and the sliders that switch between them."""
 
     shape: TokenStrips
     pieces: list[Piece]
@@ -183,11 +183,11 @@ class _Rows:
 
     @property
     def traces(self) -> list[int]:
-        """Those that change: the maps, and letters where they do."""
+        """Indices of the traces that change: the heatmaps, and the letters if their colour depends on the row."""
         return list(range(self.pieces[-1].line + 1 + (not self.shape.heads)))
 
     def changed(self, i: int) -> dict[str, object]:
-        """Colours of a row, and letters where these may be dark."""
+        """The update that shows a row: its colours, and the letter colours if these depend on the row."""
         maps = [[values] for values in _lines(self.pieces, self.rows[i])]
         if self.shape.heads:
             return {"z": maps}
@@ -197,7 +197,7 @@ class _Rows:
     def slider(
         self, names: Sequence[str], args: Sequence[Any], active: int, **more: Any
     ) -> dict[str, Any]:
-        """A slider whose steps make these changes."""
+        """A slider whose steps apply these updates."""
         steps = [
             {"method": "update", "label": shown(name), "args": step_args}
             for name, step_args in zip(names, args, strict=True)
@@ -213,7 +213,7 @@ class _Rows:
         return settings | more
 
     def controls(self) -> list[dict[str, Any]]:
-        """A slider of rows; of many heads one of layers, which brings another of their heads."""
+        """A slider over rows; for many heads one over layers, which sets a second one over their heads."""
         shape, args = (
             self.shape,
             [[change, {}, self.traces] for change in map(self.changed, range(len(self.rows)))],
@@ -255,7 +255,7 @@ def _frames(fig: go.Figure, pieces: list[Piece], number: int) -> None:
 
 
 def _key(fig: go.Figure, labels: list[str]) -> None:
-    """What the frames mark, above the text."""
+    """Explain the frames above the text."""
     if not labels:
         return
     texts = []

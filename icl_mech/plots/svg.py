@@ -1,4 +1,4 @@
-"""Pieces of a still picture: paths, maps of one pixel per cell, words with the tags that plotly reads."""
+"""Elements of a static picture: paths, images with one pixel per cell, text with plotly's tags."""
 
 import re
 import struct
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 LINE, LETTER = 16, 6.6
-"""Pixels of a line of text, and of a letter across."""
+"""Height of a line of text and width of a letter, in pixels."""
 
 DASHES = {"dash": "7 4", "dot": "2 3", "dashdot": "7 3 2 3", "longdash": "11 5"}
 
@@ -26,7 +26,7 @@ def path(
     width: Number | None,
     more: str = 'fill="none"',
 ) -> str:
-    """A line through points; two pixels wide if no width is given."""
+    """A line through points, two pixels wide by default."""
     if not more.startswith("fill"):
         more = f'fill="none" {more}'
     line = "L".join(f"{x:.1f},{y:.1f}" for x, y in points)
@@ -34,12 +34,12 @@ def path(
 
 
 def dashed(dash: str | None) -> str:
-    """The attribute of a broken line, by plotly's name."""
+    """The SVG attribute of a dashed line, by plotly's name of the dash."""
     return f'stroke-dasharray="{DASHES[dash]}"' if dash in DASHES else ""
 
 
 def coloured(shares: npt.NDArray[np.float64], paint: Sequence[tuple[Number, str]]) -> Pixels:
-    """Pixels of values between 0 and 1; clear where there is none."""
+    """Pixels of values between 0 and 1; transparent where there is no value."""
     stops = [at for at, _ in paint]
     tones = [[int(colour[i : i + 2], 16) for _, colour in paint] for i in (1, 3, 5)]
     known = np.nan_to_num(np.clip(shares, 0, 1))
@@ -49,7 +49,7 @@ def coloured(shares: npt.NDArray[np.float64], paint: Sequence[tuple[Number, str]
 
 
 def image(cells: Pixels, x: Sequence[Number], y: Sequence[Number]) -> str:
-    """Cells as a PNG of one pixel each, drawn between these ends."""
+    """Cells as a PNG of one pixel each, drawn between the ends `x` and `y`."""
     rows = b"".join(b"\0" + row.tobytes() for row in cells)
     head = struct.pack(">2I5B", cells.shape[1], cells.shape[0], 8, 6, 0, 0, 0)
     chunks = ((b"IHDR", head), (b"IDAT", zlib.compress(rows, 9)), (b"IEND", b""))
@@ -65,11 +65,11 @@ def image(cells: Pixels, x: Sequence[Number], y: Sequence[Number]) -> str:
 
 
 UNWRITTEN = re.compile(r"<[^>]+>|[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
-"""Tags, and what XML cannot hold."""
+"""Tags, and characters that XML does not allow."""
 
 
 def plain(text: str) -> str:
-    """A text of plotly without its tags."""
+    """A plotly text without its tags."""
     return unescape(UNWRITTEN.sub("", text))
 
 
@@ -84,7 +84,7 @@ def words(
     angle: Number = 0,
     family: str | None = None,
 ) -> str:
-    """Lines of text as plotly reads them: bold and colour are kept, other tags are not."""
+    """Lines of a plotly text: bold and colour are kept, other tags are dropped."""
     if not plain(text).strip():
         return ""
     lines = "".join(

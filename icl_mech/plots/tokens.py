@@ -1,4 +1,4 @@
-"""Numbers between the tokens of a prompt: by segment for all layers, or all tokens of one."""
+"""Matrices between the tokens of a prompt: by segment for all layers, or all tokens of one layer."""
 
 import math
 from dataclasses import dataclass
@@ -11,29 +11,29 @@ from icl_mech.plots.style import LOOKS, PAGE, QUIET, SCALE, layout, of_role, sho
 from icl_mech.shapes import TokenMatrix, shortened
 
 SIDE = 640
-"""Pixels of the matrix."""
+"""Side of the matrix, in pixels."""
 
 NAMES = 140
-"""Pixels of the names of rows and columns."""
+"""Space for the names of rows and columns, in pixels."""
 
 DECADES = 4
-"""Powers of ten in the range of colours."""
+"""Number of decades in the colour range."""
 
 MARKED = ("label_word", "target")
 """Roles whose names are bold."""
 
 READABLE = 50
-"""Of more tokens than these only the marked ones are named."""
+"""If there are more tokens than this, only the marked ones are named."""
 
 
 @dataclass(frozen=True)
 class Cells:
-    """What stands along both axes.
+    """Labels along both axes.
 
     Attributes:
-        names: Written at the axes.
-        told: Shown on hovering; no two are equal.
-        roles: One each.
+        names: Names written at the axes.
+        told: Hover texts; no two are equal.
+        roles: Role of each row and column.
     """
 
     names: list[str]
@@ -42,12 +42,12 @@ class Cells:
 
 
 def token_matrix(shape: TokenMatrix) -> go.Figure:
-    """Rows receive, columns send; one logarithmic range of colours for all layers.
+    """A matrix with destinations as rows and sources as columns; all layers share one logarithmic colour range.
 
-    By segment a slider chooses the layer, and buttons those worth looking at. Without means by
-    segment one layer of all tokens is shown. Colours span four powers of ten, up to the one above
-    the largest value of any token in any layer; what is smaller has the lowest colour, as the
-    colour bar says, and hovering tells its value.
+    By segment, a slider selects the layer, and buttons the layers worth looking at. Without means by
+    segment, one layer of all tokens is shown. Colours span four decades, up to the power of ten at or
+    above the largest value of any token in any layer; smaller values have the lowest colour, as the
+    colour bar says, and are shown on hover.
     """
     layers, n = range(len(shape.values)), len(shape.tokens)
     if shape.means is None:
@@ -89,7 +89,7 @@ def token_matrix(shape: TokenMatrix) -> go.Figure:
 
 
 def _explain(fig: go.Figure) -> None:
-    """How to read the matrix, in its empty triangle."""
+    """Explain in the empty triangle how to read the matrix."""
     fig.add_annotation(
         x=0.98,
         y=0.78,
@@ -106,12 +106,12 @@ def _explain(fig: go.Figure) -> None:
 
 
 def _below(values: Float[Tensor, "layer dest src"]) -> Tensor:
-    """True below the diagonal."""
+    """A mask that is True below the diagonal."""
     return values.new_ones(values.shape[1:]).bool().tril(-1)
 
 
 def highest(values: Float[Tensor, "layer dest src"]) -> int:
-    """The power of ten at or above the largest value of all layers, the diagonal left out."""
+    """The exponent of the power of ten at or above the largest value of all layers, without the diagonal."""
     below = values.double().tril(-1)
     largest = float(below[below.isfinite()].max()) if below.numel() else 0.0
     return math.ceil(math.log10(largest) - 1e-9) if largest > 0 else 0
@@ -183,7 +183,7 @@ def _tokens(shape: TokenMatrix) -> Cells:
 
 
 def _tick_texts(cells: Cells) -> list[str]:
-    """Names in the colours of their roles, label words and target bold."""
+    """Names in the colours of their roles; label words and the target are bold."""
     texts = []
     for name, role in zip(cells.names, cells.roles, strict=True):
         text = f'<span style="color:{of_role(role).light}">{shown(name)}</span>'
@@ -192,7 +192,7 @@ def _tick_texts(cells: Cells) -> list[str]:
 
 
 def _bands(fig: go.Figure, cells: Cells) -> None:
-    """Bars along both axes in the colours of the roles, neighbours of one role in one."""
+    """Draw bars along both axes in the colours of the roles, one per run of tokens with the same role."""
     start = 0
     for stop in range(1, len(cells.roles) + 1):
         if stop < len(cells.roles) and cells.roles[stop] == cells.roles[start]:
@@ -231,7 +231,7 @@ def _slider(shape: TokenMatrix) -> dict[str, object]:
 
 
 def _buttons(shape: TokenMatrix) -> list[dict[str, object]]:
-    """To the layers worth looking at; the slider goes with them."""
+    """Buttons for the layers worth looking at, which also move the slider."""
     if not shape.telling:
         return []
     active = [layer for layer, _ in shape.telling]

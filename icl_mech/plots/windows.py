@@ -1,4 +1,4 @@
-"""Values of stretches of layers: a bar from the first to the last layer, as high as its value."""
+"""Values of windows of layers: a bar from the first to the last layer, at the height of the value."""
 
 import math
 from itertools import pairwise
@@ -21,14 +21,14 @@ from icl_mech.plots.style import (
 from icl_mech.shapes import Windows
 
 ROW = 250
-"""Pixels of a row of axes."""
+"""Height of a row of axes, in pixels."""
 
 INSET = 0.42
-"""A bar begins and ends this far beyond the middles of its outer layers."""
+"""Extension of a bar beyond the centres of its first and last layer."""
 
 
 def windows(shape: Windows) -> go.Figure:
-    """One row of axes for each width, one column for each measure; on a phone one column."""
+    """A figure with one row of axes per width and one column per measure; one column on a phone."""
     widths = sorted({stop - start + 1 for start, stop in zip(shape.first, shape.last, strict=True)})
     headings = [
         f"{name}, {width} layers at a time" if width > 1 else f"{name}, one layer at a time"
@@ -83,7 +83,7 @@ def _axes(fig: go.Figure, shape: Windows, width: int, measure: int, place: dict[
         hovertemplate="%{customdata}<extra></extra>",
         **place,
     )
-    # Plotly leaves lines out of axes on which nothing is drawn yet.
+    # Plotly omits lines from axes on which nothing is drawn yet.
     for height, text in shape.levels[measure] if shape.levels else ():
         _level(fig, height, text, place)
     ticks = layer_ticks(shape.n_layers)
