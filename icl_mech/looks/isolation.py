@@ -18,22 +18,22 @@ TITLES = {"label_loyalty": "Label loyalty", "word_loyalty": "Word loyalty"}
 MEANINGS: dict[str, Meaning] = {"label": "label", "random": "other"}
 
 APART = 0.13
-"""Points of label words and random tokens stand this part of a step from the middle."""
+"""Horizontal offset of the points of label words and random tokens, as a fraction of a step."""
 
 MOST_CLASSES = 12
-"""So many classes have a column of their own; the others share one."""
+"""Maximum number of columns for classes; further classes share the last one."""
 
 
 def drawing(result: IsolationResult, show: str = "loyalty") -> LayerCurves | LabelMatrix | Table:
-    """Loyalty by number of isolated layers, in panels by side; or what is answered instead.
+    """Loyalty by number of isolated layers, in panels by side; or the answers under isolation.
 
     Args:
-        result: What came out.
+        result: The result to draw.
         show: `loyalty` (both), `label_loyalty` or `word_loyalty`; `answers`, how often each class is predicted
-            with and without isolation; `words`, the likeliest next words of the first prompts.
+            with and without isolation; `words`, the top next words of the first prompts.
 
     Raises:
-        ResultError: predictions and words that earlier files do not hold.
+        ResultError: the result, of an earlier version, does not contain predictions or words.
     """
     if show == "answers":
         return _classes(result)
@@ -43,10 +43,10 @@ def drawing(result: IsolationResult, show: str = "loyalty") -> LayerCurves | Lab
 
 
 def _curves(result: IsolationResult, loyalties: list[str]) -> LayerCurves:
-    """A panel for each loyalty and side; label words and random tokens are its curves."""
+    """A panel for each loyalty and side, with curves for label words and random tokens."""
     by_loyalty = [result.sel(loyalty) for loyalty in loyalties]
     kinds, sides, depths = by_loyalty[0].labels
-    # By measure and side, then tokens: the curves of a panel follow each other.
+    # Ordered by measure and side, then tokens, so that the curves of a panel are consecutive.
     value, low, high = (
         torch.cat([end.movedim(1, 0).flatten(0, 1) for end in ends])
         for ends in zip(
@@ -97,7 +97,7 @@ def condition(key: Key) -> str:
 
 
 def _classes(result: IsolationResult) -> LabelMatrix:
-    """How often each class is predicted without isolation and with that of each window."""
+    """Number of predictions of each class without isolation and with each isolated window."""
     predicted, isolated, labels = result.predicted, result.isolated, result.labels
     if isolated is None:
         raise ResultError(
@@ -129,7 +129,7 @@ def _classes(result: IsolationResult) -> LabelMatrix:
 
 
 def _words(result: IsolationResult) -> Table:
-    """The likeliest next words of the first prompts in each condition, the plain one first."""
+    """The top next words of the first prompts in each condition, the one without isolation first."""
     if not result.words:
         raise ResultError(
             "This result holds no next words: earlier versions did not keep them, or the model has no "
@@ -154,5 +154,5 @@ def _words(result: IsolationResult) -> Table:
 
 
 def visible(word: str) -> str:
-    """A token with signs for its spaces and line breaks."""
+    """A token with symbols for its spaces and line breaks."""
     return word.replace(" ", "␣").replace("\n", "↵").replace("\t", "⇥") or "⋯"

@@ -15,7 +15,7 @@ def drawing(result: IsolationMapResult, show: str = "loyalty") -> Windows:
     """Loyalty of every window: bars over its layers, one row of axes for each width.
 
     Args:
-        result: What came out.
+        result: The result to draw.
         show: `loyalty` (both), `label_loyalty` or `word_loyalty`.
     """
     names = [loyalty for loyalty in LOYALTIES if show in ("loyalty", loyalty)]

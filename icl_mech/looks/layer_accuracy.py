@@ -1,4 +1,4 @@
-"""Figure of accuracy by layer: both sides as curves; beside calibrated accuracy the gap with its critical layer."""
+"""Figure of accuracy by layer: curves of both sides; for calibrated accuracy also the gap with its critical layer."""
 
 from typing import Any
 
@@ -13,18 +13,18 @@ from icl_mech.results.wording import counted, told
 from icl_mech.shapes import LayerCurves, Panel
 
 ENDS = (-0.03, 1.05)
-"""Of the axes of accuracies."""
+"""Range of the axes of accuracies."""
 
 
 def drawing(result: LayerAccuracyResult, show: str = "calibrated") -> LayerCurves:
-    """One metric, one of `shows`, after each layer on both sides; beside calibrated accuracy the gap.
+    """One metric, one of `shows`, after each layer on both sides; for calibrated accuracy also the gap.
 
     Args:
-        result: What came out.
+        result: The result to draw.
         show: The metric, or `gap` alone.
 
     Raises:
-        ResultError: a metric that is not defined for these prompts.
+        ResultError: the metric is not defined for these prompts.
     """
     samples, names = result.sel(show), ("true demonstrations", "false demonstrations")
     title = f"{samples.unit[0].upper()}{samples.unit[1:]} by layer"
@@ -62,7 +62,7 @@ def drawing(result: LayerAccuracyResult, show: str = "calibrated") -> LayerCurve
 
 
 def _levels(result: LayerAccuracyResult, metric: str) -> tuple[tuple[float, str], ...]:
-    """What a metric is compared with."""
+    """Reference levels of a metric."""
     chance = (result.chance, f"chance {told(result.chance)}")
     if metric in ("top_labels", "label_space"):
         return ()
