@@ -1,4 +1,4 @@
-"""Files that are on the disk when a call returns, and folders one process writes at a time."""
+"""Write files durably and atomically, and lock folders so that one process writes at a time."""
 
 import os
 import time
@@ -11,12 +11,12 @@ from icl_mech.errors import IclMechError
 fcntl: ModuleType | None
 try:
     import fcntl
-except ImportError:  # Windows: nothing keeps two processes apart
+except ImportError:  # Windows: folders are not locked
     fcntl = None
 
 
 def write_synced(file: Path, content: bytes) -> None:
-    """Write a file and wait until the disk has it."""
+    """Write a file and flush it to disk."""
     with file.open("wb") as stream:
         stream.write(content)
         stream.flush()
@@ -24,10 +24,10 @@ def write_synced(file: Path, content: bytes) -> None:
 
 
 def replace_file(file: Path, content: bytes, error: type[IclMechError]) -> None:
-    """Write a file, and its folder where it is missing, so that it is whole or not there.
+    """Write a file atomically, and create its folder if it is missing.
 
     Raises:
-        IclMechError: of this kind; it cannot be written.
+        IclMechError: the file cannot be written; the class is `error`.
     """
     try:
         part = file.with_name(f".{file.name}.part")
@@ -46,7 +46,7 @@ def replace_file(file: Path, content: bytes, error: type[IclMechError]) -> None:
 
 
 def sync(path: Path) -> None:
-    """Wait until the disk has a file, or the names in a folder."""
+    """Flush a file, or the entries of a folder, to disk."""
     if fcntl is None and path.is_dir():
         return
     handle = os.open(path, os.O_RDONLY)
@@ -57,18 +57,18 @@ def sync(path: Path) -> None:
 
 
 class FolderLock:
-    """The right to write into a folder; the system takes it back when the process ends.
+    """An exclusive lock for writing into a folder; the system releases it when the process ends.
 
-    It is held on the folder itself, so no lock file stays behind. File systems without locks let
-    everybody in.
+    The folder itself is locked, so no lock file is left behind. On file systems without locks,
+    every process gets it.
     """
 
     def __init__(self, folder: Path, wait: float) -> None:
-        """Take it, within `wait` seconds.
+        """Acquire the lock within `wait` seconds.
 
         Raises:
-            BlockingIOError: another process has it.
-            OSError: there is no such folder any more.
+            BlockingIOError: another process holds it.
+            OSError: the folder no longer exists.
         """
         self._handle: int | None = None
         if fcntl is None:
@@ -101,7 +101,7 @@ class FolderLock:
         return True
 
     def release(self) -> None:
-        """Give it back."""
+        """Release the lock."""
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None

@@ -1,9 +1,9 @@
-"""Notebooks as one HTML file whose figures draw without a network.
+"""Export a notebook as one HTML file whose figures work offline.
 
     jupyter nbconvert --to icl_mech.exporting.OfflinePage notebook.ipynb
 
-What nbconvert itself writes asks the network for scripts and formulas, and leaves out figures that
-are stored as plotly's own data. Needs nbconvert, which comes with JupyterLab.
+The HTML of nbconvert itself loads scripts and formulas from the network, and leaves out figures that
+are stored as plotly's own data. Requires nbconvert, which comes with JupyterLab.
 """
 
 import json
@@ -28,7 +28,7 @@ from icl_mech.plots import MIME
 FORMULA = re.compile(
     r"(?P<code>```.*?```|`[^`]*`)|\$\$(?P<block>.+?)\$\$|\$(?P<inline>[^$\n]+?)\$", re.DOTALL
 )
-"""Formulas in a text cell; code is matched first, so that its dollars stay."""
+"""Formulas in a text cell; code is matched first, so that its dollar signs are kept."""
 
 DRAW = """
 for (const box of document.querySelectorAll(".plotly-figure")) {
@@ -41,10 +41,10 @@ for (const box of document.querySelectorAll(".plotly-figure")) {
 
 
 class Figures(Preprocessor):  # type: ignore[misc]
-    """Puts figures into the page as data, and plotly's script once after them."""
+    """Insert figures into the page as data, and plotly's script once after them."""
 
     def preprocess(self, nb: Any, resources: Any) -> tuple[Any, Any]:
-        """The notebook with figures as HTML."""
+        """The notebook with its figures and formulas as HTML."""
         last = None
         for cell in nb.cells:
             if cell.cell_type == "markdown":
@@ -70,19 +70,19 @@ class Figures(Preprocessor):  # type: ignore[misc]
 
 
 class OfflinePage(HTMLExporter):  # type: ignore[misc]
-    """A page of a notebook that needs nothing but itself."""
+    """A notebook as a self-contained HTML page."""
 
     export_from_notebook = "icl_mech page"
 
     def from_notebook_node(self, nb: Any, resources: Any = None, **kw: Any) -> tuple[Any, Any]:
-        """The page, without the places of scripts that are not asked for."""
+        """The page, without the empty tags of scripts that are not loaded."""
         page, resources = super().from_notebook_node(nb, resources, **kw)
         return re.sub(r'<script src="">\s*</script>', "", page), resources
 
     @property
     def default_config(self) -> Config:
-        """Figures go in first, and no script is asked for."""
-        own = Config(
+        """The configuration: figures are inserted first, and no script is loaded."""
+        config = Config(
             {
                 "OfflinePage": {
                     "preprocessors": [Figures],
@@ -94,17 +94,17 @@ class OfflinePage(HTMLExporter):  # type: ignore[misc]
                 }
             }
         )
-        own.merge(super().default_config)
-        return own
+        config.merge(super().default_config)
+        return config
 
 
-def _formula(found: "re.Match[str]") -> str:
-    """A formula as MathML, which browsers draw themselves."""
-    if found["code"]:
-        return found[0]
-    block = found["block"] is not None
+def _formula(match: "re.Match[str]") -> str:
+    """A formula as MathML, which browsers render natively."""
+    if match["code"]:
+        return match[0]
+    block = match["block"] is not None
     written: str = convert(
-        found["block"] or found["inline"], display="block" if block else "inline"
+        match["block"] or match["inline"], display="block" if block else "inline"
     )
     return written
 

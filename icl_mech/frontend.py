@@ -1,4 +1,4 @@
-"""Where output goes: a notebook, or a terminal."""
+"""Detect where output goes: a notebook or a terminal."""
 
 import importlib
 import sys
@@ -6,14 +6,14 @@ import warnings
 
 
 def in_notebook() -> bool:
-    """True if a notebook is there to show things; the shell of IPython is none."""
+    """True if a notebook displays the output; the IPython shell does not count."""
     module = sys.modules.get("IPython")
     shell = module.get_ipython() if module is not None else None
     return getattr(shell, "kernel", None) is not None
 
 
 def without_widgets() -> None:
-    """Let tqdm, which others use, choose its plain bar in silence where ipywidgets is missing."""
+    """Let tqdm, which other libraries use, fall back to its plain bar without a warning if ipywidgets is missing."""
     if in_notebook():
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

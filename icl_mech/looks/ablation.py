@@ -1,4 +1,4 @@
-"""Figure of ablations: a dot for each condition and side, with the single draws of random heads."""
+"""Figure of ablations: a dot for each condition and side, with the draws of random heads."""
 
 import torch
 
@@ -10,10 +10,10 @@ from icl_mech.shapes import Bars
 
 
 def drawing(result: AblationResult, show: str = "change") -> Bars:
-    """What every condition changes on both sides, or the accuracy under it, as dots.
+    """Dots with the change under every condition on both sides, or the accuracy.
 
     Args:
-        result: What came out.
+        result: The result to draw.
         show: `change` or `accuracy`.
     """
     change, note, spread = show == "change", basis(result), []
@@ -38,7 +38,7 @@ def drawing(result: AblationResult, show: str = "change") -> Bars:
 
 
 def _known(result: AblationResult) -> dict[str, float | None]:
-    """Accuracies of chance and of a perfect classifier, where there are such."""
+    """Accuracy of chance and the highest reachable accuracy, where they are defined."""
     if not result.n_labels:
         return {}
     most = None if result.own_choices else result.reachable

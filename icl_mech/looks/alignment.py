@@ -1,4 +1,4 @@
-"""Figure of alignment: shares of answers by side and by what they follow."""
+"""Figure of alignment: fractions of answers by side and by what they follow."""
 
 from icl_mech.measurements.alignment.alignment import FOLLOWED, SIDES, AlignmentResult
 from icl_mech.results import basis
@@ -9,10 +9,10 @@ NAMES = {"truth": "the true label", "prompt": "the label taught", "prior": "the 
 
 
 def drawing(result: AlignmentResult) -> Bars:
-    """Shares by side.
+    """Fractions of answers by side.
 
     Args:
-        result: What came out.
+        result: The result to draw.
     """
     chance = 1 / len(result.labels)
     return result.sel("alignment").dots(

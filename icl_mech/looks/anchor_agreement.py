@@ -1,4 +1,4 @@
-"""Figure of the agreement of attention and effect: dots by score, plain and with rows as ranks."""
+"""Figure of the agreement between attention and effect: dots by score, for raw values and for ranks within rows."""
 
 from icl_mech.measurements.anchors.anchor_agreement import AnchorAgreementResult
 from icl_mech.shapes import Bars
@@ -7,10 +7,10 @@ SCORES = ("attention of all heads", "receiver heads", "saliency")
 
 
 def drawing(result: AnchorAgreementResult) -> Bars:
-    """Correlations with intervals, plain and with control of depth.
+    """Correlations with intervals, with and without control for depth.
 
     Args:
-        result: What came out.
+        result: The result to draw.
     """
     correlations = result.sel()
     return Bars(

@@ -1,16 +1,16 @@
-"""Figures of anchor tokens: the tokens compared beside those near them, and a prompt as text."""
+"""Figures of anchor tokens: the tokens compared with nearby ones, and a prompt as text."""
 
 from icl_mech.measurements.anchors.anchor_tokens import AnchorTokensResult
 from icl_mech.shapes import Bars, TokenStrips
 
 
 def drawing(result: AnchorTokensResult, show: str = "", prompt: int = 0) -> Bars | TokenStrips:
-    """The tokens compared beside position-matched ones, or one prompt as text.
+    """The tokens compared with position-matched ones, or one prompt as text.
 
     Args:
-        result: What came out.
+        result: The result to draw.
         show: "" or `text`.
-        prompt: Which prompt.
+        prompt: Index of the prompt.
 
     Raises:
         ResultError: no such prompt.

@@ -1,4 +1,4 @@
-"""Figures of attribution patching: maps over layers and heads, and the estimate against exact patching."""
+"""Figures of attribution patching: heatmaps over layers and heads, and the estimate against exact patching."""
 
 from icl_mech.errors import ResultError
 from icl_mech.looks.head_maps import head_map
@@ -12,10 +12,10 @@ TITLES = {"attribution": "Attribution", "exact": "Exact patching, at all positio
 
 
 def drawing(result: AttributionPatchingResult, show: str = "maps") -> Grids | Grid | Scatter:
-    """Maps of attribution and exact patching, or one against the other.
+    """Heatmaps of attribution and exact patching, or one against the other.
 
     Args:
-        result: What came out.
+        result: The result to draw.
         show: `maps`, `attribution`, `exact` or `both` (one against the other).
 
     Raises:

@@ -19,7 +19,7 @@ def drawing(result: CalibrationResult, show: str = "accuracy") -> Bars:
     """Accuracy of each method, or the priors of each label.
 
     Args:
-        result: What came out.
+        result: The result to draw.
         show: `accuracy` or `priors`.
     """
     if show == "priors":

@@ -21,11 +21,11 @@ def drawing(result: CompareCompressionResult, show: str = "loyalty") -> Bars | S
     """Loyalties or accuracies by method, speed-up against length, or all numbers as a table.
 
     Args:
-        result: What came out.
+        result: The result to draw.
         show: `loyalty`, `accuracy`, `speed` or `table`.
 
     Raises:
-        ResultError: accuracy without answers, or speed that was not measured.
+        ResultError: `accuracy` without known answers, or `speed` if it was not measured.
     """
     if show == "speed":
         return _speed(result)
@@ -36,7 +36,7 @@ def drawing(result: CompareCompressionResult, show: str = "loyalty") -> Bars | S
 
 
 def _loyalties(result: CompareCompressionResult, note: str) -> Bars:
-    """Both of every method, beside what a constant answer keeps."""
+    """Both loyalties of every method, compared with the majority-class baseline."""
     kept, constant = result.constant_loyalty, result.sentences.say("constant", result=result)
     return dots(
         {
@@ -53,7 +53,7 @@ def _loyalties(result: CompareCompressionResult, note: str) -> Bars:
 
 
 def _accuracies(result: CompareCompressionResult, note: str) -> Bars:
-    """Of every method and of full prompts."""
+    """Accuracy of every method and of full prompts."""
     check_known(result.correct)
     rows = {result.names[method]: [result.accuracy(method)] for method in result.methods}
     rows["full prompts"] = [result.full_accuracy]
@@ -63,7 +63,7 @@ def _accuracies(result: CompareCompressionResult, note: str) -> Bars:
 
 
 def _table(result: CompareCompressionResult, note: str) -> Table:
-    """All numbers of every method and of full prompts."""
+    """A table of all numbers for every method and for full prompts."""
     names = tuple(result.found(result.methods[0]))
     rows = [
         (result.names[method], *map(said, result.found(method).values()))
@@ -76,7 +76,7 @@ def _table(result: CompareCompressionResult, note: str) -> Table:
 
 
 def _speed(result: CompareCompressionResult) -> Scatter:
-    """How many times as fast each timed prompt is, against its length."""
+    """Speed-up of each timed prompt against its length."""
     speed = result.timed
     if not speed:
         raise ResultError(
@@ -108,7 +108,7 @@ def _speed(result: CompareCompressionResult) -> Scatter:
 def dots(
     rows: Mapping[str, Sequence[Interval]], names: Sequence[str], unit: str, note: str, **more: Any
 ) -> Bars:
-    """Several numbers of each row side by side, as dots with their intervals."""
+    """Several numbers of each row, as dots with their intervals."""
     ends = torch.tensor([[list(number) for number in row] for row in rows.values()]).double()
     value, low, high = ends.unbind(-1)
     return Bars(TITLE, tuple(rows), tuple(names), value, low, high, unit, note=note, **more)

@@ -1,4 +1,4 @@
-"""Figures of sets of heads: what removing them changes, and which heads they share."""
+"""Figures of sets of heads: the effect of ablating them, and the heads they share."""
 
 import torch
 
@@ -12,11 +12,11 @@ def drawing(result: CompareHeadsResult, show: str = "ablation") -> Bars | LabelM
     """Changes of the logit difference, or the overlap.
 
     Args:
-        result: What came out.
+        result: The result to draw.
         show: `ablation` or `overlap`.
 
     Raises:
-        ResultError: no set has a head that no other has.
+        ResultError: no set has a head that is in no other set.
     """
     return _overlap(result) if show == "overlap" else _removed(result)
 
@@ -37,7 +37,7 @@ def _overlap(result: CompareHeadsResult) -> LabelMatrix:
 
 
 def _removed(result: CompareHeadsResult) -> Bars:
-    """By set, its heads before the random ones, then by side."""
+    """Changes by set, its heads before the random ones, then by side."""
     if not result.ablated:
         raise ResultError("No set has a head that is in no other set, so none was ablated.")
     change, random = (result.sel(name, measure="difference") for name in ("change", "random"))
@@ -46,7 +46,9 @@ def _removed(result: CompareHeadsResult) -> Bars:
         (random.values, random.low, random.high),
         strict=True,
     )
-    value, low, high = (torch.stack([one.T, other.T], dim=1).flatten(0, 1) for one, other in ends)
+    value, low, high = (
+        torch.stack([set_end.T, random_end.T], dim=1).flatten(0, 1) for set_end, random_end in ends
+    )
     groups = ((name, f"random heads beside {name}") for name in result.ablated)
     return Bars(
         title="Removing the heads that only one set has",

@@ -1,4 +1,4 @@
-"""Figure of two lenses: accuracy by layer under both, and the paired difference."""
+"""Figure of two lenses: their accuracies by layer, and the paired difference."""
 
 import torch
 
@@ -10,7 +10,7 @@ from icl_mech.shapes import LayerCurves, Panel
 
 
 def drawing(result: CompareLensesResult) -> LayerCurves:
-    """Accuracy by layer under both lenses, and the paired difference."""
+    """Accuracy by layer with both lenses, and the paired difference."""
     accuracy, gain = result.sel("accuracy"), result.sel("gain")
     values, low, high = (
         torch.cat([of_lenses, of_gain[None]])

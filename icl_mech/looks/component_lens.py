@@ -1,13 +1,13 @@
-"""Figure of the lens of heads and MLPs: a map of heads, or a curve of MLPs over layers."""
+"""Figure of the lens of heads and MLPs: a heatmap of heads, or a curve of MLPs over layers."""
 
 from icl_mech.measurements.lens.components import ComponentLens
 from icl_mech.shapes import Grid, Shape
 
 
 def drawing(result: ComponentLens) -> Shape:
-    """Logit of the true label above the mean of the others, by layer and head.
+    """Logit of the true label minus the mean of the others, by layer and head.
 
-    Where the true classes are not known: the logits of all labels.
+    If the true classes are not known, the logits of all labels.
     """
     samples = result.sel()
     if result.answers is None:

@@ -1,4 +1,4 @@
-"""Figure of one compression method: its numbers as dots, beside the accuracy of full prompts."""
+"""Figure of one compression method: its numbers as dots, with the accuracy of full prompts."""
 
 from icl_mech.looks.compare_compression import dots
 from icl_mech.measurements.compression.compress_demonstrations import CompressDemonstrationsResult
@@ -7,10 +7,10 @@ from icl_mech.shapes import Bars
 
 
 def drawing(result: CompressDemonstrationsResult) -> Bars:
-    """Label loyalty, word loyalty and accuracy, beside the accuracy of the full prompts.
+    """Label loyalty, word loyalty and accuracy, with the accuracy of the full prompts.
 
     Args:
-        result: What came out.
+        result: The result to draw.
     """
     numbers = {"label loyalty": [result.label_loyalty], "word loyalty": [result.word_loyalty]}
     if result.correct is not None:

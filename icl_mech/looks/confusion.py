@@ -16,18 +16,18 @@ def drawing(
     """Both matrices side by side, or the correlation by layer.
 
     Args:
-        result: What came out.
+        result: The result to draw.
         show: `matrices` or `layers`.
-        layer: Block whose distances are shown (default `layer`).
+        layer: Block whose distances are shown (default: `result.layer`).
 
     Raises:
-        ResultError: a layer that was not read, or an undefined correlation.
+        ResultError: the layer was not measured, or the correlation is undefined.
     """
     return _curve(result) if show == "layers" else _matrices(result, layer)
 
 
 def _matrices(result: ConfusionResult, layer: int | None) -> LabelMatrices:
-    """A class with itself is framed and blank."""
+    """Both matrices; the diagonal is framed and blank."""
     layer = result.layer if layer is None else layer
     tables = (
         result.distances[result.index(layer)],

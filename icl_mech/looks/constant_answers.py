@@ -1,4 +1,4 @@
-"""Reference lines of loyalty: what a constant answer, and chance, would keep."""
+"""Reference lines of loyalty: the majority-class baseline, other constant answers, and chance."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from icl_mech.measurements.reading import ANOTHER
 from icl_mech.results.wording import listed, told
 
 MOST_CONSTANTS = 4
-"""So many constant answers are drawn where predictions under isolation are not known."""
+"""Maximum number of constant answers drawn if predictions under isolation are not known."""
 
 CLOSE = 0.05
 """Lines closer than this are drawn as one."""
@@ -20,51 +20,51 @@ def constants(
     labels: Sequence[str],
     kind: str = "classes",
 ) -> list[tuple[float, str]]:
-    """Label loyalty that constant answers and chance keep, for those that matter, with words.
+    """Label loyalty of chance and of the constant answers that matter, with labels.
 
-    They are the commonest answer without isolation, and every answer that a window (nearly)
-    always gives; where that is not known, all answers if they are few.
+    These are the most common answer without isolation, and every answer that a window (nearly)
+    always gives; if the latter is not known, all answers if they are few.
 
     Args:
         predicted: Classes predicted without isolation.
-        isolated: Those under isolation, one row per window.
+        isolated: Classes predicted under isolation, one row per window.
         labels: Names of the classes.
-        kind: What answers are. No answer is the same in prompts whose words differ; of texts there is no
-            chance either.
+        kind: Kind of answers. If it is not `classes`, constant answers are not defined; chance is drawn for
+            `choices` only.
     """
     if kind != "classes":
         chance = 1 / len(labels)
         return [(chance, f"chance {told(chance)}")] if kind == "choices" else []
     n = len(predicted)
-    most = max(int(own.max()) for own in (predicted, isolated) if own is not None)
+    most = max(int(classes.max()) for classes in (predicted, isolated) if classes is not None)
     shares = predicted.bincount(minlength=max(len(labels), most + 1)).double() / n
     matter = {int(shares.argmax())}
     if isolated is not None:
         matter |= {
-            int(own.mode().values)
-            for own in isolated
-            if float((own == own.mode().values).double().mean()) >= NEARLY_ALWAYS
+            int(window.mode().values)
+            for window in isolated
+            if float((window == window.mode().values).double().mean()) >= NEARLY_ALWAYS
         }
     elif int((shares > 0).sum()) <= MOST_CONSTANTS:
         matter |= set(shares.nonzero()[:, 0].tolist())
-    found = [(float(shares[c]), f"always “{class_name(labels, c)}”") for c in sorted(matter)]
-    # Of a whole vocabulary chance is nothing.
+    levels = [(float(shares[c]), f"always “{class_name(labels, c)}”") for c in sorted(matter)]
+    # Chance over a whole vocabulary is negligible.
     if len(labels) > 1 and ANOTHER not in labels:
-        found.append((1 / len(labels), "chance"))
-    return _merged(found)
+        levels.append((1 / len(labels), "chance"))
+    return _merged(levels)
 
 
 def _merged(levels: list[tuple[float, str]]) -> list[tuple[float, str]]:
-    """A line at each height; where lines are closer than words are high, the upper one bears the words of all."""
+    """One line per height; if lines are closer than their labels are high, the upper one carries all labels."""
     names: dict[float, list[str]] = {}
     for height, words in sorted(levels):
         names.setdefault(height, []).append(words)
-    found: list[tuple[float, str]] = []
-    for height, own in names.items():
-        text = f"{listed(own)} {told(height)}"
-        if found and height - found[-1][0] < CLOSE:
-            below, above = found.pop()
-            found.append((below, ""))
+    merged: list[tuple[float, str]] = []
+    for height, texts in names.items():
+        text = f"{listed(texts)} {told(height)}"
+        if merged and height - merged[-1][0] < CLOSE:
+            below, above = merged.pop()
+            merged.append((below, ""))
             text = f"{above}, {text}"
-        found.append((height, text))
-    return found
+        merged.append((height, text))
+    return merged

@@ -1,4 +1,4 @@
-"""Figure of accuracy by the number of demonstrations: curves of both sides, the permuted score on axes of its own."""
+"""Figure of accuracy by number of demonstrations: curves of both sides, with the permuted score on separate axes."""
 
 from collections.abc import Sequence
 
@@ -14,11 +14,11 @@ from icl_mech.shapes import LayerCurves, Meaning, Panel
 
 
 def drawing(result: ContextAccuracyResult, entry: int = -1) -> LayerCurves:
-    """Both accuracies, and the permuted score on axes of its own where it is defined.
+    """Both accuracies, and the permuted score on separate axes where it is defined.
 
     Args:
-        result: What came out.
-        entry: Of the lens; counted from the end if negative.
+        result: The result to draw.
+        entry: Entry of the lens; counted from the end if negative.
     """
     layer = entry + result.scores.shape[-1] if entry < 0 else entry
     chance, best = 1 / result.n_labels, result.reachable

@@ -1,4 +1,4 @@
-"""Figure of the early exit: what leaving there changes, as dots around 0."""
+"""Figure of early exit: the change of accuracy, as dots around 0."""
 
 from icl_mech.measurements.accuracy.early_exit import UNIT, EarlyExitResult
 from icl_mech.measurements.accuracy.scores import without_thresholds
@@ -10,14 +10,14 @@ def drawing(result: EarlyExitResult) -> Bars:
     """Change of accuracy by task and side.
 
     Args:
-        result: What came out.
+        result: The result to draw.
     """
     prompts = (
         f"prompts {'that chose the layer too' if result.same else 'not used to choose the layer'}"
     )
     if result.changes is not None:
         prompts = f"{int(result.changes[:, 0].isfinite().sum())} pairs of {prompts}"
-    # Not of `sel`: results of earlier versions have no changes by prompt.
+    # Not from `sel`: results of earlier versions have no changes by prompt.
     return Bars(
         f"Reading out after layer {result.layer} instead of the last",
         result.tasks,

@@ -1,4 +1,4 @@
-"""Figure of cut edges: a panel for each kind of edges, changes by window beside those of random edges."""
+"""Figure of attention knockout: a panel per kind of edge, changes by window compared with random edges."""
 
 import torch
 
@@ -9,12 +9,12 @@ from icl_mech.shapes import LayerCurves, Panel
 
 
 def drawing(result: EdgeCutsResult) -> LayerCurves:
-    """Changes of the right answer's log-probability by window, with the cut and with random edges.
+    """Changes of the correct answer's log-probability by window, with the cut and with random edges.
 
-    Of the logit difference where log-probabilities were not kept.
+    Changes of the logit difference if log-probabilities were not kept.
 
     Args:
-        result: What came out.
+        result: The result to draw.
     """
     quantity = "change" if result.losses is None else "log_prob_change"
     cut, random = result.sel(quantity), result.sel(f"random_{quantity}")

@@ -1,4 +1,4 @@
-"""Figures of extraction: AUC and R by layer in panels of their own, and the attention behind them."""
+"""Figures of extraction: AUC and R by layer in separate panels, and the attention they are based on."""
 
 import torch
 
@@ -8,14 +8,14 @@ from icl_mech.results import basis
 from icl_mech.shapes import LayerCurves, Meaning, Panel
 
 LEAST_LAYERS = 6
-"""Of fewer layers the thirds are too narrow to be marked."""
+"""Minimum number of layers at which the thirds are wide enough to be marked."""
 
 
 def drawing(result: ExtractionResult, show: str = "auc") -> LayerCurves:
-    """AUC and, where it is defined, R in a panel of its own; or the attention behind them.
+    """AUC and, where it is defined, R in a separate panel; or the attention they are based on.
 
     Args:
-        result: What came out.
+        result: The result to draw.
         show: `auc` or `attention`.
     """
     return _attention(result) if show == "attention" else _curves(result)

@@ -1,4 +1,4 @@
-"""Figure of false induction heads: the first ranks as a table."""
+"""Figure of false induction heads: a table of the top-ranked heads."""
 
 from icl_mech.checking import Count
 from icl_mech.measurements.heads.chosen import head_name
@@ -10,11 +10,11 @@ from icl_mech.shapes import Table
 
 
 def drawing(result: FalseInductionResult, rows: Count = 10) -> Table:
-    """The first ranks as a table.
+    """A table of the top-ranked heads.
 
     Args:
-        result: What came out.
-        rows: How many.
+        result: The result to draw.
+        rows: Number of heads.
     """
     matching = (result.prefix_matching, result.matching_low, result.matching_high)
     promoting = (result.promoting, result.promoting_low, result.promoting_high)

@@ -1,4 +1,4 @@
-"""Figure of a fitted lens: held-out KL by layer, beside that of the logit lens."""
+"""Figure of a fitted lens: held-out KL by layer, compared with the logit lens."""
 
 from icl_mech.errors import ResultError
 from icl_mech.looks.lenses import AFTER, NAMES

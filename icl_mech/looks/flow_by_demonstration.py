@@ -1,4 +1,4 @@
-"""Figures of flow by demonstration: what is read of each, counted back from the query, and by layer."""
+"""Figures of flow by demonstration: flow from each one, counted back from the query, and by layer."""
 
 import torch
 
@@ -14,11 +14,11 @@ MEANINGS: tuple[Meaning, ...] = ("label", "text")
 
 
 def drawing(result: FlowByDemonstrationResult, show: str = "") -> LayerCurves | Grid:
-    """What is read of each demonstration, counted back from the query.
+    """Flow from each demonstration to the target, counted back from the query.
 
     Args:
-        result: What came out.
-        show: Nothing: shares in the last third of the layers; `layers`: of every layer.
+        result: The result to draw.
+        show: "": shares in the last third of the layers; `layers`: shares in every layer.
     """
     if show == "layers":
         return result.sel("pq_share", demo=[*reversed(range(result.count))]).heatmap(

@@ -1,4 +1,4 @@
-"""Figures of information flow: shares of three kinds of edges by layer, beside random tokens, and by role."""
+"""Figures of information flow: shares of three kinds of edges by layer, a random-token baseline, and shares by role."""
 
 import torch
 
@@ -22,21 +22,21 @@ OF_GROUPS: dict[str, Meaning] = {
     "query": "query",
     "target": "target",
 }
-"""Groups of roles with a colour of their own."""
+"""Meanings of groups of roles, which set their colours."""
 
 SHARES = (-0.04, 1.04)
-"""Range of the axis."""
+"""Range of the axis of shares."""
 
 
 def drawing(result: FlowScores, show: str = "") -> LayerCurves:
-    """Share of the three kinds of edges by layer; beside random tokens; or shares by role.
+    """Shares of the three kinds of edges by layer; compared with random tokens; or shares by role.
 
     Args:
-        result: What came out.
+        result: The result to draw.
         show: "", `null` or `roles`.
 
     Raises:
-        ResultError: a `show` that was not measured.
+        ResultError: the random-token baseline was not measured.
     """
     if show == "null":
         return _beside_random(result)
@@ -52,7 +52,7 @@ def drawing(result: FlowScores, show: str = "") -> LayerCurves:
 
 
 def _thirds(n_layers: int) -> tuple[tuple[float, float, str], ...]:
-    """The first and last third; none where they are single layers."""
+    """The first and last third of the layers; omitted if they are single layers."""
     thirds = {third: ends_of_third(n_layers, third) for third in ("first", "last")}
     return tuple(
         (float(first), float(last), f"{third} third")
@@ -62,7 +62,7 @@ def _thirds(n_layers: int) -> tuple[tuple[float, float, str], ...]:
 
 
 def _beside_random(result: FlowScores) -> LayerCurves:
-    """Shares of label words beside those of random tokens."""
+    """Shares of label words compared with the random-token baseline."""
     if result.null is None:
         raise ResultError(
             "These flow scores hold none of random tokens: an earlier version or a server measured "
@@ -91,7 +91,7 @@ def _beside_random(result: FlowScores) -> LayerCurves:
 
 
 def _by_role(result: FlowScores) -> LayerCurves:
-    """Shares of what groups of roles receive, beside those of what the target receives from them."""
+    """Shares that groups of roles receive, and shares that the target receives from them."""
     (names, received), (_, row) = (result.by_role(of) for of in ("receiving", "target"))
     # The target receives nothing from itself: its edges to itself are left out.
     sources = [i for i, name in enumerate(names) if name != "target"]

@@ -1,4 +1,4 @@
-"""Figures of the gain: dots over both baselines in nats and in accuracy, or the accuracy of each context."""
+"""Figures of the gain: dots for both baselines in nats and in accuracy, or the accuracy of each context."""
 
 import torch
 
@@ -17,10 +17,10 @@ OVER = {"zero_shot": "over zero-shot", "shuffled": "over shuffled labels"}
 
 
 def drawing(result: GainResult, show: str = "gain") -> Bars:
-    """Both gains in nats and in accuracy, or the accuracy of each context.
+    """Gains over both baselines in nats and in accuracy, or the accuracy of each context.
 
     Args:
-        result: What came out.
+        result: The result to draw.
         show: `gain` or `accuracy`.
     """
     if show == "accuracy":

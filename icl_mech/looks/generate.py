@@ -1,4 +1,4 @@
-"""Figures of writing: attention of each step to the spans of a prompt, or to every token of its text."""
+"""Figures of generation: attention of each step to the spans of a prompt, or to every token of its text."""
 
 from icl_mech.measurements.generation.generate import GenerateResult
 from icl_mech.measurements.generation.reads import LABEL_WORD, late
@@ -11,12 +11,12 @@ def drawing(
     """Attention of each step to the spans, or to every token, of one prompt.
 
     Args:
-        result: What came out.
+        result: The result to draw.
         show: `spans`, or `steps`: the text coloured, with a slider over steps.
-        prompt: Which prompt.
+        prompt: Index of the prompt.
 
     Raises:
-        ResultError: no such prompt, or no attention was read.
+        ResultError: no such prompt, or attention was not measured.
     """
     attention, _ = result.attention_and_sizes()
     result.check_number("prompt", prompt, result.count)

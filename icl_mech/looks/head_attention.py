@@ -1,4 +1,4 @@
-"""Figures of head attention: a prompt as text, coloured by where heads look, and all heads as a map."""
+"""Figures of head attention: a prompt as text, coloured by the attention of heads, and a heatmap of all heads."""
 
 from icl_mech.checking import Head
 from icl_mech.errors import ResultError
@@ -16,18 +16,18 @@ MARKS = {
 def drawing(
     result: HeadAttentionResult, prompt: int = 0, head: int | Head | None = None, show: str = "text"
 ) -> TokenStrips | Grid:
-    """The prompt as text, coloured by attention, to browse by head; or all heads as a map.
+    """The prompt as text, coloured by attention, to browse by head; or a heatmap of all heads.
 
     Args:
-        result: What came out.
-        prompt: Which prompt's text.
-        head: The head shown first, as (layer, head) or by its index in `heads`; None: the first, of
-            more than twelve the one with the largest share of attention on label words.
-        show: `text`, or of all heads `grid`: the mean share on label words by layer and head, where
-            there are none the mean entropy.
+        result: The result to draw.
+        prompt: Index of the prompt.
+        head: The head shown first, as (layer, head) or by its index in `heads`; None: the first or,
+            among more than twelve, the one with the largest share of attention on label words.
+        show: `text`, or `grid` for all heads: the mean share on label words by layer and head, or the
+            mean entropy if there are none.
 
     Raises:
-        ResultError: no such prompt or head, or a grid of some heads.
+        ResultError: no such prompt or head, or a grid if not all heads were measured.
     """
     if show == "text":
         return strips(result, prompt, head)
@@ -59,7 +59,7 @@ def strips(
 
 
 def _place(result: HeadAttentionResult, head: int | Head | None) -> int:
-    """Of a head among those measured."""
+    """Index of a head among those measured."""
     if head is None:
         return result.names.index(result.looking[0].name) if len(result.heads) > MANY else 0
     if isinstance(head, int):

@@ -1,4 +1,4 @@
-"""Maps of all heads, layers across and heads down, with some of them framed."""
+"""Heatmaps of all heads by layer (columns) and head (rows), with some heads framed."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,13 +11,13 @@ from icl_mech.shapes import Grid
 
 
 def head_map(samples: Samples, title: str, framed: Sequence[Head], **more: Any) -> Grid:
-    """Layers across and heads down.
+    """A heatmap with layers as columns and heads as rows.
 
     Args:
-        samples: Numbers by layer and head.
-        title: Of the figure.
+        samples: Values by layer and head.
+        title: Title of the figure.
         framed: Heads with a frame.
-        **more: As in `icl_mech.results.figures.heatmap`.
+        **more: Options of `icl_mech.results.figures.heatmap`.
     """
     turned = replace(
         samples,

@@ -1,4 +1,4 @@
-"""Figure of the effects of single heads: one map for each measure."""
+"""Figure of the effects of single heads: one heatmap per measure."""
 
 from icl_mech.looks.head_maps import head_map
 from icl_mech.measurements.causal.head_maps import FRAMED, ordered
@@ -8,10 +8,10 @@ from icl_mech.shapes import Grid, Grids
 
 
 def drawing(result: HeadMediationResult, show: str = "maps") -> Grids | Grid:
-    """Maps of the effects, layers across and heads down.
+    """Heatmaps of the effects, with layers as columns and heads as rows.
 
     Args:
-        result: What came out.
+        result: The result to draw.
         show: `maps` (both measures) or one measure.
     """
     if show != "maps":

@@ -1,4 +1,4 @@
-"""Figures of head scores: maps over layers and heads, and prefix matching against label promoting."""
+"""Figures of head scores: heatmaps over layers and heads, and prefix matching against label promoting."""
 
 from icl_mech.checking import Count
 from icl_mech.measurements.heads.chosen import head_name
@@ -9,15 +9,15 @@ from icl_mech.shapes import Grid, Grids, Scatter
 
 
 def drawing(result: HeadScoresResult, show: str = "maps", top: Count = 5) -> Grids | Grid | Scatter:
-    """Maps of scores, layers across and heads down, or matching against promoting.
+    """Heatmaps of scores, with layers as columns and heads as rows, or matching against promoting.
 
     Args:
-        result: What came out.
+        result: The result to draw.
         show: `maps` (prefix matching and label promoting), one score, or `both`.
-        top: How many of the heads that match prefixes most are framed and named.
+        top: Number of heads with the highest prefix matching that are framed and named.
 
     Raises:
-        ResultError: a score that is not defined for these prompts.
+        ResultError: the score is not defined for these prompts.
     """
     if show == "both":
         return _against_promoting(result, result.top(top))

@@ -1,4 +1,4 @@
-"""Figure of induction scores: a map of all heads."""
+"""Figure of induction scores: a heatmap of all heads."""
 
 from icl_mech.looks.head_maps import head_map
 from icl_mech.measurements.causal.head_maps import FRAMED
@@ -8,7 +8,7 @@ from icl_mech.shapes import Grid
 
 
 def drawing(result: InductionScoresResult) -> Grid:
-    """Scores, layers across and heads down."""
+    """A heatmap of the scores, with layers as columns and heads as rows."""
     name = f"Attention to {result.sentences.say('attended', result=result)}"
     return head_map(
         result.sel("score"),

@@ -18,38 +18,40 @@ TITLES = {"label_loyalty": "Label loyalty", "word_loyalty": "Word loyalty"}
 MEANINGS: dict[str, Meaning] = {"label": "label", "random": "other"}
 
 APART = 0.13
-"""Points of label words and random tokens stand this part of a step from the middle."""
+"""Horizontal offset of the points of label words and random tokens, as a fraction of a step."""
 
 MOST_CLASSES = 12
-"""So many classes have a column of their own; the others share one."""
+"""Maximum number of columns for classes; further classes share the last one."""
 
 
 def drawing(result: IsolationResult, show: str = "loyalty") -> LayerCurves | LabelMatrix | Table:
-    """Loyalty by number of isolated layers, in panels by side; or what is answered instead.
+    """Loyalty by number of isolated layers, in panels by side; or the answers under isolation.
 
     Args:
-        result: What came out.
+        result: The result to draw.
         show: `loyalty` (both), `label_loyalty` or `word_loyalty`; `answers`, how often each class is predicted
-            with and without isolation; `words`, the likeliest next words of the first prompts.
+            with and without isolation; `words`, the top next words of the first prompts.
 
     Raises:
-        ResultError: predictions and words that earlier files do not hold.
+        ResultError: the result, of an earlier version, does not contain predictions or words.
     """
     if show == "answers":
         return _classes(result)
     if show == "words":
         return _words(result)
-    return _curves(result, [own for own in LOYALTIES if show in ("loyalty", own)])
+    return _curves(result, [loyalty for loyalty in LOYALTIES if show in ("loyalty", loyalty)])
 
 
 def _curves(result: IsolationResult, loyalties: list[str]) -> LayerCurves:
-    """A panel for each loyalty and side; label words and random tokens are its curves."""
-    found = [result.sel(own) for own in loyalties]
-    kinds, sides, depths = found[0].labels
-    # By measure and side, then tokens: the curves of a panel follow each other.
+    """A panel for each loyalty and side, with curves for label words and random tokens."""
+    by_loyalty = [result.sel(loyalty) for loyalty in loyalties]
+    kinds, sides, depths = by_loyalty[0].labels
+    # Ordered by measure and side, then tokens, so that the curves of a panel are consecutive.
     value, low, high = (
         torch.cat([end.movedim(1, 0).flatten(0, 1) for end in ends])
-        for ends in zip(*((own.values, own.low, own.high) for own in found), strict=True)
+        for ends in zip(
+            *((samples.values, samples.low, samples.high) for samples in by_loyalty), strict=True
+        )
     )
     label = [i for i, (*_, tokens) in enumerate(result.windows) if tokens == "label"]
     isolated = None if result.isolated is None else result.isolated[label, 0]
@@ -58,14 +60,14 @@ def _curves(result: IsolationResult, loyalties: list[str]) -> LayerCurves:
     for loyalty, side in product(loyalties, sides):
         places = range(len(panels) * len(kinds), (len(panels) + 1) * len(kinds))
         known = value[list(places)][value[list(places)].isfinite()]
-        one = known.numel() and not bool((known != 1).any())
+        all_one = known.numel() and not bool((known != 1).any())
         panels.append(
             Panel(
                 f"{TITLES[loyalty]}, {side} k layers",
                 tuple(places),
                 TITLES[loyalty].lower(),
                 levels=tuple(levels) if loyalty == "label_loyalty" else (),
-                remark=("both exactly 1" if len(kinds) > 1 else "exactly 1") if one else "",
+                remark=("both exactly 1" if len(kinds) > 1 else "exactly 1") if all_one else "",
                 y_range=(-0.06, 1.1),
             )
         )
@@ -95,7 +97,7 @@ def condition(key: Key) -> str:
 
 
 def _classes(result: IsolationResult) -> LabelMatrix:
-    """How often each class is predicted without isolation and with that of each window."""
+    """Number of predictions of each class without isolation and with each isolated window."""
     predicted, isolated, labels = result.predicted, result.isolated, result.labels
     if isolated is None:
         raise ResultError(
@@ -104,7 +106,7 @@ def _classes(result: IsolationResult) -> LabelMatrix:
         )
     n_labels = max(len(labels), int(isolated.max()) + 1, int(predicted.max()) + 1)
     counts = [predicted.bincount(minlength=n_labels).double()]
-    counts += [own.flatten().bincount(minlength=n_labels) / len(own) for own in isolated]
+    counts += [window.flatten().bincount(minlength=n_labels) / len(window) for window in isolated]
     table, names = torch.stack(counts), [class_name(labels, c) for c in range(n_labels)]
     if n_labels > MOST_CLASSES:
         chosen = sorted(table.sum(0).topk(MOST_CLASSES - 1).indices.tolist())
@@ -127,7 +129,7 @@ def _classes(result: IsolationResult) -> LabelMatrix:
 
 
 def _words(result: IsolationResult) -> Table:
-    """The likeliest next words of the first prompts in each condition, the plain one first."""
+    """The top next words of the first prompts in each condition, the one without isolation first."""
     if not result.words:
         raise ResultError(
             "This result holds no next words: earlier versions did not keep them, or the model has no "
@@ -136,8 +138,8 @@ def _words(result: IsolationResult) -> Table:
     plain, *isolated = result.words
     pairs = zip(result.windows, isolated, strict=True)
     rows = [("no isolation", plain)]
-    rows += [(condition(key), own) for key, own in pairs if key[1] == result.usual_depth]
-    found = [
+    rows += [(condition(key), words) for key, words in pairs if key[1] == result.usual_depth]
+    lines = [
         (str(prompt + 1), name, " · ".join(visible(word) for word in words[prompt]))
         for prompt in range(len(plain))
         for name, words in rows
@@ -145,12 +147,12 @@ def _words(result: IsolationResult) -> Table:
     return Table(
         "Likeliest next words with and without isolation",
         ("prompt", "isolated", f"{result.top_k} likeliest next tokens, best first"),
-        tuple(found),
+        tuple(lines),
         "␣ stands for a space at the start, ↵ for a line break; random tokens: first draw",
-        bold=tuple(range(0, len(found), len(rows))),
+        bold=tuple(range(0, len(lines), len(rows))),
     )
 
 
 def visible(word: str) -> str:
-    """A token with signs for its spaces and line breaks."""
+    """A token with symbols for its spaces and line breaks."""
     return word.replace(" ", "␣").replace("\n", "↵").replace("\t", "⇥") or "⋯"

@@ -15,15 +15,17 @@ def drawing(result: IsolationMapResult, show: str = "loyalty") -> Windows:
     """Loyalty of every window: bars over its layers, one row of axes for each width.
 
     Args:
-        result: What came out.
+        result: The result to draw.
         show: `loyalty` (both), `label_loyalty` or `word_loyalty`.
     """
-    names = [own for own in LOYALTIES if show in ("loyalty", own)]
+    names = [loyalty for loyalty in LOYALTIES if show in ("loyalty", loyalty)]
     rows, columns = (list(side) for side in zip(*result.cells, strict=True))
-    found = [result.sel(name) for name in names]
+    by_loyalty = [result.sel(name) for name in names]
     value, low, high = (
         torch.stack([end[rows, columns].double() for end in ends])
-        for ends in zip(*((own.values, own.low, own.high) for own in found), strict=True)
+        for ends in zip(
+            *((samples.values, samples.low, samples.high) for samples in by_loyalty), strict=True
+        )
     )
     first, last = zip(*map(result.layers, result.cells), strict=True)
     isolated = None if result.isolated is None else result.isolated[rows, columns, 0]

@@ -1,4 +1,4 @@
-"""Figure of accuracy by layer: both sides as curves; beside calibrated accuracy the gap with its critical layer."""
+"""Figure of accuracy by layer: curves of both sides; for calibrated accuracy also the gap with its critical layer."""
 
 from typing import Any
 
@@ -13,21 +13,21 @@ from icl_mech.results.wording import counted, told
 from icl_mech.shapes import LayerCurves, Panel
 
 ENDS = (-0.03, 1.05)
-"""Of the axes of accuracies."""
+"""Range of the axes of accuracies."""
 
 
 def drawing(result: LayerAccuracyResult, show: str = "calibrated") -> LayerCurves:
-    """One metric, one of `shows`, after each layer on both sides; beside calibrated accuracy the gap.
+    """One metric, one of `shows`, after each layer on both sides; for calibrated accuracy also the gap.
 
     Args:
-        result: What came out.
+        result: The result to draw.
         show: The metric, or `gap` alone.
 
     Raises:
-        ResultError: a metric that is not defined for these prompts.
+        ResultError: the metric is not defined for these prompts.
     """
-    found, names = result.sel(show), ("true demonstrations", "false demonstrations")
-    title = f"{found.unit[0].upper()}{found.unit[1:]} by layer"
+    samples, names = result.sel(show), ("true demonstrations", "false demonstrations")
+    title = f"{samples.unit[0].upper()}{samples.unit[1:]} by layer"
     about: dict[str, Any] = {
         "x": None,
         "x_title": AFTER,
@@ -36,25 +36,25 @@ def drawing(result: LayerAccuracyResult, show: str = "calibrated") -> LayerCurve
     }
     if show == "gap":
         zero = ((0.0, "no gap"),)
-        return found.curves(title, ("gap",), meanings=("other",), levels=zero, **about)
+        return samples.curves(title, ("gap",), meanings=("other",), levels=zero, **about)
     levels = _levels(result, show)
     if show != "calibrated":
         about |= {"levels": levels, "y_range": ENDS, "meanings": ("true", "false")}
-        return found.curves(title, names, **about)
+        return samples.curves(title, names, **about)
     gap, critical = result.sel("gap"), result.critical
     if critical is not None and result.pairs >= FEWEST_PROMPTS:
         about["marks"] = ((critical.value, "critical layer"),)
-    rows = ((found.values, gap.values), (found.low, gap.low), (found.high, gap.high))
+    rows = ((samples.values, gap.values), (samples.low, gap.low), (samples.high, gap.high))
     values, low, high = (torch.cat([sides, last[None]]) for sides, last in rows)
     accuracy = result.accuracy_name.capitalize()
     return LayerCurves(
         title,
         (*names, "gap"),
         *(values, low, high),
-        y_title=found.unit,
+        y_title=samples.unit,
         meanings=("true", "false", "other"),
         panels=(
-            Panel(accuracy, (0, 1), found.unit, levels, y_range=ENDS),
+            Panel(accuracy, (0, 1), samples.unit, levels, y_range=ENDS),
             Panel("Gap, true minus false", (2,), "accuracy gap", ((0.0, "no gap"),)),
         ),
         **about,
@@ -62,7 +62,7 @@ def drawing(result: LayerAccuracyResult, show: str = "calibrated") -> LayerCurve
 
 
 def _levels(result: LayerAccuracyResult, metric: str) -> tuple[tuple[float, str], ...]:
-    """What a metric is compared with."""
+    """Reference levels of a metric."""
     chance = (result.chance, f"chance {told(result.chance)}")
     if metric in ("top_labels", "label_space"):
         return ()

@@ -6,12 +6,12 @@ from icl_mech.shapes import LayerCurves
 
 
 def drawing(result: LeaveOneOutResult) -> LayerCurves:
-    """Mean effects, counted back from the query: of all, and of the query's own class.
+    """Mean effects by position, counted back from the query: all, of the query's class, of other classes.
 
-    The latter where enough prompts have such a demonstration there.
+    The latter two only where enough prompts have such a demonstration.
 
     Args:
-        result: What came out.
+        result: The result to draw.
     """
     values, low, high = result.effects().flip(-1).unbind(1)
     return LayerCurves(

@@ -1,4 +1,4 @@
-"""Figure of the lens table: layers down, tokens of a prompt across."""
+"""Figure of the lens table: layers as rows, tokens of a prompt as columns."""
 
 from icl_mech.looks.lenses import NAMES, word_table
 from icl_mech.measurements.lens.lens_table import SHADES, LensTableResult
@@ -6,13 +6,13 @@ from icl_mech.shapes import LensTable
 
 
 def drawing(result: LensTableResult, show: str = "words", prompt: int = 0) -> LensTable:
-    """Layers down, tokens across, of one prompt: the likeliest next word of each.
+    """The top next word at each layer (rows) and token (columns) of one prompt.
 
     Args:
-        result: What came out.
-        show: What colours a cell: `words`, the probability of its word; `entropy`; `kl`, to the
-            last layer.
-        prompt: Which prompt.
+        result: The result to draw.
+        show: The value that colours a cell: `words`, the probability of its word; `entropy`; `kl`, the
+            divergence from the last layer.
+        prompt: Index of the prompt.
 
     Raises:
         ResultError: no such prompt.

@@ -1,4 +1,4 @@
-"""What figures of lenses share: names, the axis of entries, the table of the likeliest words."""
+"""Shared parts of figures of lenses: names, the axis of entries, the table of top words."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,14 +7,14 @@ from icl_mech._typing import Float, Int, Tensor
 from icl_mech.shapes import LensTable
 
 AFTER = "read after layer … (0: the embedding)"
-"""The axis of lens entries: one convention for all figures of a page."""
+"""Title of the axis of lens entries: one convention for all figures of a page."""
 
 NAMES = {"logit": "logit lens", "tuned": "tuned lens", "jacobian": "Jacobian lens"}
-"""How lenses are called."""
+"""Names of the lenses."""
 
 
 def noted(lens: str) -> str:
-    """A fitted lens before the note of a figure; nothing for the logit lens."""
+    """Prefix of a figure's note that names a fitted lens; empty for the logit lens."""
     return "" if lens == "logit" else f"{NAMES[lens]}; "
 
 
@@ -28,7 +28,7 @@ def word_table(
     labels: Sequence[str] = (),
     **more: Any,
 ) -> LensTable:
-    """The likeliest words after each layer, one column for each thing that was read."""
+    """A table of the top words after each layer, one column per readout."""
     return LensTable(
         title=title,
         columns=tuple(columns),

@@ -1,4 +1,4 @@
-"""Figures of the logit lens: probabilities over layers, and a table of the likeliest words."""
+"""Figures of the logit lens: probabilities over layers, and a table of the top words."""
 
 from icl_mech.looks.lenses import AFTER, word_table
 from icl_mech.measurements.lens.logit_lens import LogitLensResult
@@ -8,15 +8,15 @@ from icl_mech.shapes import LensTable, Shape
 
 
 def drawing(result: LogitLensResult, show: str = "curves", prompt: int = 0) -> Shape:
-    """Probability of the true label after each layer, or the likeliest words of one prompt.
+    """Probability of the true label after each layer, or the top words of one prompt.
 
-    Where the true classes are not known: the probability of each label. At demonstrations: of
-    the label each of them displays.
+    If the true classes are not known, the probability of each label; at demonstrations, the
+    probability of the demonstrated label.
 
     Args:
-        result: What came out.
+        result: The result to draw.
         show: `curves` or `words`.
-        prompt: Which prompt's words.
+        prompt: Index of the prompt whose words are shown.
 
     Raises:
         ResultError: no such prompt, or no words in the result.

@@ -1,4 +1,4 @@
-"""Figure of matching by layer: prefix matching and the share of the gap, on axes of their own."""
+"""Figure of matching by layer: prefix matching and the share of the gap, on separate axes."""
 
 import torch
 
@@ -9,13 +9,13 @@ from icl_mech.shapes import LayerCurves, Meaning, Panel
 
 
 def drawing(result: MatchingByLayerResult) -> LayerCurves:
-    """Prefix matching by layer and, on axes of its own, the share of the gap after each.
+    """Prefix matching by layer and, on separate axes, the share of the gap after each layer.
 
     Args:
-        result: What came out.
+        result: The result to draw.
     """
     low, high = result.quantities()["prefix_matching"].ends()
-    # A layer acts between two readings, so there is one more of these.
+    # A layer lies between two readouts, so there is one readout more than layers.
     ends = [_widened(end, before=False) for end in (result.matching, low, high)]
     share = (result.gap_share, result.gap_low, result.gap_high)
     ends += [_widened(end, before=True) for end in share] if result.has_gap else []
@@ -44,6 +44,6 @@ def drawing(result: MatchingByLayerResult) -> LayerCurves:
 
 
 def _widened(end: Float[Tensor, " layer"], *, before: bool) -> Float[Tensor, " entry"]:
-    """One more place: after the layers (heads), or before them (readings after layers)."""
+    """Pad with one NaN: after the layers (values of heads), or before them (readouts after layers)."""
     blank = torch.full((1,), torch.nan, dtype=end.dtype)
     return torch.cat([blank, end] if before else [end, blank])

@@ -1,4 +1,4 @@
-"""Figures of predictions: which classes are taken for which, right answers by class, what is answered."""
+"""Figures of predictions: the confusion matrix, accuracy by class, and fractions of answers."""
 
 import torch
 
@@ -12,15 +12,15 @@ ALL = "all prompts"
 
 
 def drawing(result: Predictions, show: str = "confusion") -> LabelMatrix | Bars:
-    """How often each true class was predicted as which (or mean probabilities).
+    """The confusion matrix, mean probabilities if the true classes are not known, or accuracy by class.
 
     Args:
-        result: What came out.
-        show: `confusion`, or `accuracy`: right answers by class beside constant answers. Answers that
-            are no classes have shares by what is answered, whatever is asked for.
+        result: The result to draw.
+        show: `confusion`, or `accuracy`: accuracy by class compared with constant answers. If answers
+            are not classes, fractions of answers are shown in either case.
 
     Raises:
-        ResultError: accuracy without answers.
+        ResultError: `accuracy` without known answers.
     """
     if result.open_answers:
         return _shares(result)
@@ -37,7 +37,7 @@ def drawing(result: Predictions, show: str = "confusion") -> LabelMatrix | Bars:
 
 
 def _shares(result: Predictions) -> Bars:
-    """The shares as dots, beside chance where answers are choices."""
+    """Fractions of answers as dots, compared with chance if answers are choices."""
     shares = result.shares
     value, low, high = torch.tensor([list(share) for share in shares.values()]).double().unbind(1)
     chance = 1 / len(result.labels)
@@ -54,7 +54,7 @@ def _shares(result: Predictions) -> Bars:
 
 
 def _by_class(right: RightAnswers, note: str) -> Bars:
-    """Accuracy of all prompts and of those of each class, beside constant answers and chance."""
+    """Accuracy of all prompts and of each class, compared with constant answers and chance."""
     labels, classes = right.labels, right.classes()
     counts = right.answers.bincount(minlength=len(labels)).tolist()
     each = [right.accuracy, *map(right.of_class, classes)]
@@ -72,7 +72,7 @@ def _by_class(right: RightAnswers, note: str) -> Bars:
 
 
 def levels(right: RightAnswers) -> list[tuple[float, str]]:
-    """What constant answers and chance reach over all prompts, those of one height once."""
+    """Accuracies of constant answers and chance over all prompts; levels at the same height are merged."""
     most, favourite = right.commonest, right.favourite
     name = "any constant answer" if right.even else f"always “{right.labels[most]}”"
     parts = [(right.constant, name)]
@@ -87,7 +87,7 @@ def levels(right: RightAnswers) -> list[tuple[float, str]]:
 
 
 def _confusion(right: RightAnswers) -> LabelMatrix:
-    """How often each true class was predicted as which."""
+    """The confusion matrix of true and predicted classes."""
     return LabelMatrix(
         "True and predicted classes",
         right.table.double(),

@@ -1,4 +1,4 @@
-"""Figures of re-weighting: accuracies as points, factors by layer and head, the training as curves."""
+"""Figures of re-weighting: accuracies as dots, factors by layer and head, training curves."""
 
 import math
 
@@ -23,12 +23,12 @@ def drawing(
     """Accuracies, the factors by layer and head, or the training curve.
 
     Args:
-        result: What came out.
+        result: The result to draw.
         show: `accuracy`, `beta` or `training`.
         label: Class whose factors are shown (default: their mean over classes).
 
     Raises:
-        ResultError: unknown class, or no training to show.
+        ResultError: the class is unknown, or the factors were not trained.
     """
     if show == "beta":
         return _factors(result, label)
@@ -51,7 +51,7 @@ def drawing(
 
 
 def _factors(result: ReweightingResult, label: str | None) -> Grid:
-    """Learned factors of one class, or their mean over classes; layers across, heads down."""
+    """Learned factors of one class, or their mean over classes; layers are columns, heads are rows."""
     beta, labels = result.beta, result.labels
     if label is not None and label not in labels:
         raise ResultError(f"Unknown label {label!r}. {near_matches(label, labels)}")

@@ -1,4 +1,4 @@
-"""Figure of the check of saliency: layers as points, for each group of edges."""
+"""Figure of the saliency check: a scatter plot of layers for each group of edges."""
 
 from icl_mech.measurements.causal.saliency_check import GROUPS, SaliencyCheckResult
 from icl_mech.shapes import Scatter
@@ -7,10 +7,10 @@ EDGES = {"wp": "texts to label words", "pq": "label words to target"}
 
 
 def drawing(result: SaliencyCheckResult) -> Scatter:
-    """Layers as points: saliency across, size of the change up.
+    """A scatter plot of layers: saliency against the absolute change of the loss.
 
     Args:
-        result: What came out.
+        result: The result to draw.
     """
     layers = result.saliency.shape[2]
     return Scatter(

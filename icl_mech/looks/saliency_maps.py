@@ -5,7 +5,7 @@ from icl_mech.measurements.saliency.saliency_maps import SaliencyMapsResult
 from icl_mech.shapes import TokenMatrix
 
 TELLING = ("label words read texts", "target reads label words")
-"""What the early and the late telling layer show."""
+"""Captions of the early and the late telling layer."""
 
 
 def drawing(
@@ -14,11 +14,11 @@ def drawing(
     """One prompt by segment with a slider over layers, or all its tokens in one layer.
 
     Args:
-        result: What came out.
+        result: The result to draw.
         show: `tokens` for all tokens.
-        prompt: Which prompt.
-        layer: Layer shown first; None: that of the first half in which most saliency per edge
-            runs from the texts into the label words.
+        prompt: Index of the prompt.
+        layer: Layer shown first; None: the layer of the first half with the most saliency per edge
+            from the texts to the label words.
 
     Raises:
         ResultError: no such prompt or layer.

@@ -1,4 +1,4 @@
-"""Figures of attention between spans: a matrix with a slider over layers, heads by kurtosis, a text."""
+"""Figures of attention between spans: a matrix with a slider over layers, heads by kurtosis, or a text."""
 
 import torch
 
@@ -16,13 +16,13 @@ def drawing(
     """The spans of one text with a slider over layers; heads by kurtosis; or a text.
 
     Args:
-        result: What came out.
+        result: The result to draw.
         show: "", `heads` (not of saliency) or `text`.
-        prompt: Which text.
-        layer: Layer shown first; None: that with the largest mean kurtosis.
+        prompt: Index of the text.
+        layer: Layer shown first; None: the one with the largest mean kurtosis.
 
     Raises:
-        ResultError: no such text or layer, or saliency by head.
+        ResultError: no such text or layer, or `heads` of saliency.
     """
     result.check_prompt(prompt)
     if show == "heads":
@@ -53,7 +53,7 @@ def _matrix(result: SpanFlowResult, prompt: int, layer: int | None) -> TokenMatr
 
 
 def _heads(result: SpanFlowResult) -> Grid:
-    """Mean kurtosis of every head, receiver heads framed."""
+    """A heatmap of the mean kurtosis of every head, with receiver heads framed."""
     if result.of != "attention":
         raise ResultError("Saliency is summed over heads; a map of heads needs of='attention'.")
     kurtosis, heads = result.sel("kurtosis"), result.receivers

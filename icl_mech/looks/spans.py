@@ -1,4 +1,4 @@
-"""Spans of a text in figures: their names with numbers, and texts coloured by numbers of their spans."""
+"""Spans of a text in figures: their numbered names, and texts coloured by values of their spans."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,12 +11,12 @@ from icl_mech.shapes import TokenStrips
 
 
 def numbered(result: OfSpans, prompt: int) -> tuple[str, ...]:
-    """Names of the spans of a text with their numbers."""
+    """Numbered names of the spans of a text."""
     return tuple(f"{number} {name}" for number, name in enumerate(result.names[prompt]))
 
 
 def strips(result: OfSpans, prompt: int, rows: Mapping[str, Tensor], **more: Any) -> TokenStrips:
-    """A text coloured by numbers of its spans, once for each row; 0 where they are undefined."""
+    """A text coloured by values of its spans, once for each row; 0 where they are undefined."""
     tokens = result.tokens[prompt]
     values = [result.spread(prompt, row.tolist(), 0.0) for row in rows.values()]
     return TokenStrips(

@@ -1,4 +1,4 @@
-"""Figure of a vector's effect: right answers and the logit difference by the block it is put after."""
+"""Figure of a steering vector's effect: accuracy and logit difference by the block whose output it is put in."""
 
 import torch
 
@@ -9,7 +9,7 @@ from icl_mech.shapes import LayerCurves, Panel
 
 
 def drawing(result: SteerResult) -> LayerCurves:
-    """Accuracy and logit difference by block, on axes of their own."""
+    """Accuracy and logit difference by block, on separate axes."""
     right, gain = result.sel("accuracy"), result.sel("difference_change")
     plain, chance = result.interval("plain_accuracy").value, 1 / result.n_labels
     levels = ((plain, f"without the vector {told(plain)}"), (chance, f"chance {told(chance)}"))

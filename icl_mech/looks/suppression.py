@@ -1,4 +1,4 @@
-"""Figures of suppression: effects between the spans of a text, by distance over texts, or on a text."""
+"""Figures of suppression: effects between the spans of a text, by distance over texts, or as a coloured text."""
 
 from icl_mech.looks.spans import numbered, strips
 from icl_mech.measurements.anchors.suppression import SuppressionResult
@@ -8,12 +8,12 @@ from icl_mech.shapes import LabelMatrix, LayerCurves, TokenStrips
 def drawing(
     result: SuppressionResult, show: str = "", prompt: int = 0
 ) -> LabelMatrix | LayerCurves | TokenStrips:
-    """Effects between the spans of one text, by distance over texts, or on a text.
+    """Effects between the spans of one text, by distance over texts, or as a coloured text.
 
     Args:
-        result: What came out.
+        result: The result to draw.
         show: "", `distance` or `text`.
-        prompt: Which text.
+        prompt: Index of the text.
 
     Raises:
         ResultError: no such text.

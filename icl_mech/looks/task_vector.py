@@ -1,4 +1,4 @@
-"""Figure of task vectors: how alike prompts are, by block."""
+"""Figure of task vectors: similarity of prompts by block."""
 
 from icl_mech.measurements.causal.task_vector import TaskVectorResult
 from icl_mech.results import basis
@@ -6,7 +6,7 @@ from icl_mech.shapes import LayerCurves
 
 
 def drawing(result: TaskVectorResult) -> LayerCurves:
-    """Similarity by layer."""
+    """Similarity of prompts by layer."""
     return result.sel().curves(
         "How alike prompts are at the last token",
         x_title="output of block",

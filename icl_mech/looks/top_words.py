@@ -1,4 +1,4 @@
-"""Figure of the top words: layers down, what stands before the query across."""
+"""Figure of the top words: layers as rows, kinds of context before the query as columns."""
 
 from icl_mech.looks.lenses import word_table
 from icl_mech.measurements.lens.top_words import TopWordsResult
@@ -6,12 +6,12 @@ from icl_mech.shapes import LensTable
 
 
 def drawing(result: TopWordsResult, show: str = "words", prompt: int = 0) -> LensTable:
-    """Layers down, sides across, of one prompt.
+    """The top words of one prompt: layers as rows, sides as columns.
 
     Args:
-        result: What came out.
+        result: The result to draw.
         show: `words`.
-        prompt: Which prompt.
+        prompt: Index of the prompt.
 
     Raises:
         ResultError: no such prompt.

@@ -1,4 +1,4 @@
-"""Figures of transplants: flips by place and layer as a map, or one measure as curves beside random tokens."""
+"""Figures of activation patching between runs: flips by place and layer, or curves with a random-token baseline."""
 
 from collections.abc import Sequence
 
@@ -21,17 +21,17 @@ PLACES: dict[str, tuple[str, Meaning]] = {
 
 
 def drawing(result: TransplantResult, show: str = "map") -> LabelMatrices | LayerCurves:
-    """Flips by place and layer as a map, or one measure as curves beside random tokens.
+    """A heatmap of flips by place and layer, or curves of one measure with a random-token baseline.
 
     Args:
-        result: What came out.
+        result: The result to draw.
         show: `map`, `flips`, `log_prob` or `followed`.
     """
     return _map(result) if show == "map" else _curves(result, show)
 
 
 def _curves(result: TransplantResult, name: str) -> LayerCurves:
-    """A panel for each direction; curves of a place and of its random tokens follow each other."""
+    """A panel for each direction; the curves of a place and of its random tokens are consecutive."""
     at_place, at_random = result.sel(name), result.sel(f"random_{name}")
     value, low, high = _beside_random([at_place, at_random], axis=2)
     width = 2 * len(result.at)
@@ -74,7 +74,7 @@ def _map(result: TransplantResult) -> LabelMatrices:
 
 
 def _beside_random(samples: Sequence[Samples], *, axis: int) -> list[Float[Tensor, "row layer"]]:
-    """Values and ends, rows of a place before those of its random tokens."""
+    """Values and interval ends; rows of a place come before those of its random tokens."""
     ends = zip(*((each.values, each.low, each.high) for each in samples), strict=True)
     return [torch.stack(end, dim=axis).flatten(0, axis) for end in ends]
 

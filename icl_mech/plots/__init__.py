@@ -1,10 +1,10 @@
-"""Figures: one function per shape, each returns a plotly figure and shows nothing; `show` does.
+"""Figures: one function per shape, each returns a plotly figure without showing it; `show` shows it.
 
-What a notebook shows: figures as plotly's own data, drawn without a network.
+Notebooks get figures as plotly's own data, which they render offline.
 
-JupyterLab, Notebook, VS Code and others draw `application/vnd.plotly.v1+json` with the plotly that
-is installed beside them; where it is not, they take the still picture in the same output. HTML with a
-script, which plotly offers too, needs a network there or is not run at all.
+JupyterLab, Notebook, VS Code and others render `application/vnd.plotly.v1+json` with their own plotly;
+where it is not installed, they use the static picture in the same output. HTML with a script, which
+plotly offers too, needs a network there or is not run at all.
 """
 
 import json
@@ -48,19 +48,19 @@ from icl_mech.shapes import (
 __all__ = ["figure", "narrow_figure", "show"]
 
 
-def _displayed(own: go.Figure) -> None:
-    """As data beside a still picture, unless another renderer was chosen for plotly."""
+def _displayed(fig: go.Figure) -> None:
+    """Display a figure as data with a static picture, unless another plotly renderer was chosen."""
     from IPython.display import display
 
     others = set((pio.renderers.default or "").split("+")) - DRAWN_BY_FRONTEND
     if others or not pio.renderers.render_on_display:
-        go.Figure._ipython_display_(own)
+        go.Figure._ipython_display_(fig)
     else:
-        display(bundle(own), raw=True)
+        display(bundle(fig), raw=True)
 
 
 Drawn = type("Drawn", (go.Figure,), {"_ipython_display_": _displayed, "save": save})
-"""A figure with a still picture of itself for notebooks without plotly, and vector files for papers."""
+"""A figure with a static picture for notebooks without plotly, and vector export for papers."""
 
 DRAW: dict[type, Callable[[Any], go.Figure]] = {
     LayerCurves: layer_curves,
@@ -82,46 +82,46 @@ def figure(shape: Shape) -> go.Figure:
     """The figure of any shape.
 
     Raises:
-        ResultError: it is no shape.
+        ResultError: the argument is not a shape.
     """
     if type(shape) not in DRAW:
         raise ResultError(
             f"No figure for a {type(shape).__name__}; give a shape of icl_mech.shapes, or draw a result "
             "with its plot()."
         )
-    found = DRAW[type(shape)](shape)
-    found.__class__ = Drawn  # plotly would check and copy everything once more
-    found._forms = partial(DRAW[type(shape)], shape), partial(narrow_figure, shape)
-    return found
+    fig = DRAW[type(shape)](shape)
+    fig.__class__ = Drawn  # plotly would validate and copy everything again
+    fig._forms = partial(DRAW[type(shape)], shape), partial(narrow_figure, shape)
+    return fig
 
 
 ACROSS = 250
-"""Pixels of a plot area on a phone."""
+"""Width of a plot area on a phone, in pixels."""
 
 LETTERS = 28
-"""Of a line of an axis' name."""
+"""Maximum characters of a line of an axis title."""
 
 
 def narrow_figure(shape: Shape) -> go.Figure | None:
-    """The figure for a narrow page; None where the usual one serves."""
-    found: go.Figure | None = None
+    """The figure for a narrow page; None if the usual one fits."""
+    fig: go.Figure | None = None
     if isinstance(shape, LayerCurves) and len(shape.panels) > 1 and shape.columns > 1:
-        found = layer_curves(replace(shape, columns=1))
+        fig = layer_curves(replace(shape, columns=1))
     elif isinstance(shape, Bars) and len(shape.apart) > 1:
-        found = bars(replace(shape, columns=1))
+        fig = bars(replace(shape, columns=1))
     elif isinstance(shape, Windows) and len(shape.names) > 1:
-        found = windows(replace(shape, columns=1))
+        fig = windows(replace(shape, columns=1))
     elif isinstance(shape, Grids):
-        found = grids(shape, ACROSS)
+        fig = grids(shape, ACROSS)
     elif isinstance(shape, Grid):
-        found = grid(shape, ACROSS)
-    if found is not None and isinstance(shape, Bars | Windows):
-        found.for_each_xaxis(
+        fig = grid(shape, ACROSS)
+    if fig is not None and isinstance(shape, Bars | Windows):
+        fig.for_each_xaxis(
             lambda axis: axis.update(
                 title_text="<br>".join(wrap(axis.title.text or "", LETTERS)) or None
             )
         )
-    return found
+    return fig
 
 
 MIME = "application/vnd.plotly.v1+json"
@@ -137,8 +137,8 @@ DRAWN_BY_FRONTEND = frozenset(
 def show(*parts: "str | go.Figure") -> None:
     """Show sentences and figures below the cell, one after the other.
 
-    Figures go to the frontend as data, unless another renderer was chosen for plotly, such as
-    `colab`, which plotly itself finds.
+    Figures go to the frontend as data, unless another plotly renderer was chosen, such as
+    `colab`, which plotly detects itself.
     """
     from IPython.display import display
 
@@ -150,9 +150,9 @@ def show(*parts: "str | go.Figure") -> None:
 
 
 def bundle(figure: go.Figure) -> dict[str, object]:
-    """A figure by media type, as `IPython.display.display(..., raw=True)` takes it."""
+    """A figure by media type, for `IPython.display.display(..., raw=True)`."""
     title = figure.layout.title.text or "A figure"
-    found = {MIME: {**json.loads(figure.to_json()), "config": CONFIG}, "text/plain": title}
-    with suppress(Exception):  # somebody may have put in what a still knows nothing of
-        found["image/svg+xml"] = still(figure)
-    return found
+    media = {MIME: {**json.loads(figure.to_json()), "config": CONFIG}, "text/plain": title}
+    with suppress(Exception):  # users may have added elements that `still` cannot draw
+        media["image/svg+xml"] = still(figure)
+    return media

@@ -1,8 +1,8 @@
 """The strongest edges between tokens as arcs from source to destination.
 
-Attention runs from left to right: an arc leads from the token that is read to the token that
-reads it, as in figure 1 of Wang et al. 2023, *Label Words are Anchors*. Widths follow weights;
-colour and dash tell the role of the source.
+Information flows from left to right: an arc leads from the attended token to the token that
+attends to it, as in figure 1 of Wang et al. 2023, *Label Words are Anchors*. Width shows the weight;
+colour and dash show the role of the source.
 """
 
 from collections.abc import Sequence
@@ -18,16 +18,16 @@ from icl_mech.plots.prompt_style import ROLE_NAMES, ROLE_STYLES, style
 from icl_mech.plots.prompt_view import PromptLike, Text, View, number
 
 STRONGEST = 30
-"""Edges that are drawn unless told otherwise."""
+"""Number of edges drawn by default."""
 
 WIDTH, SIDE, TALLEST, BELOW = 900.0, 24.0, 240.0, 96.0
-"""Pixels: of the drawing, of its margins, of the highest arc, of the words below."""
+"""Pixels: width of the drawing and of its margins, height of the highest arc and of the words below."""
 
 APART = 13.0
-"""Pixels between two words at least."""
+"""Minimum pixels between two words."""
 
 THIN, THICK = 0.8, 7.0
-"""Pixels of the weakest possible and of the strongest arc."""
+"""Line width in pixels of the weakest possible and of the strongest arc."""
 
 KINDS = ("text", "label", "template", "query", "target", "unknown")
 
@@ -38,8 +38,8 @@ class Edges:
 
     Attributes:
         drawn: (destination, source, weight), the strongest first.
-        count: Number of edges with a weight.
-        share: Share of the sum of all weights that the drawn ones hold.
+        count: Number of edges with a nonzero weight.
+        share: Fraction of the sum of all weights on the drawn edges.
     """
 
     drawn: tuple[tuple[int, int, float], ...]
@@ -48,10 +48,10 @@ class Edges:
 
     @classmethod
     def of(cls, matrix: object, count: int, top: int) -> "Edges":
-        """From a matrix `[dest, src]`; a token's edge to itself is left out.
+        """The strongest edges of a matrix `[dest, src]`; self-edges are left out.
 
         Raises:
-            ResultError: another shape, negative or undefined weights, edges from later tokens, or
+            ResultError: wrong shape, negative or undefined weights, edges from later tokens, or
                 `top` below 1.
         """
         weights = np.asarray(matrix.detach().cpu() if hasattr(matrix, "detach") else matrix)
@@ -85,13 +85,13 @@ class Edges:
 def arcs_html(
     prompt: PromptLike | Text, matrix: object, *, name: str = "weight", top: int = STRONGEST
 ) -> str:
-    """The drawing in HTML with what it leaves out, without the style sheet.
+    """The drawing in HTML with a note on the edges it leaves out, without the style sheet.
 
     Args:
         prompt: The prompt.
         matrix: Weight of each edge, `[dest, src]`: saliency, attention, ...
         name: What the weights are.
-        top: Number of edges drawn at most.
+        top: Maximum number of edges drawn.
 
     Raises:
         ResultError: as `Edges.of`.
@@ -129,7 +129,7 @@ def arcs_view(prompt: PromptLike | Text, matrix: object, **options: Any) -> View
 
 
 def arcs_style() -> str:
-    """The style sheet of arcs, beside that of prompts."""
+    """The style sheet of arcs, used together with that of prompts."""
     rules = (
         ".icl-wide{overflow-x:auto}\n"
         ".icl-arcs{display:block;width:100%;min-width:38em;max-width:60em;height:auto;"
@@ -163,7 +163,7 @@ def _arc(
 ) -> str:
     dest, src, weight = edge
     left, right, base = places[src], places[dest], TALLEST + 8
-    top = base - max(tall, 10.0) * 4 / 3  # where a cubic curve has its height
+    top = base - max(tall, 10.0) * 4 / 3  # a cubic curve reaches 3/4 of its control points
     said = escape(f"{text.name(src)} → {text.name(dest)}: {name} {number(weight)}")
     return (
         f'<path class="icl-a-{_kind(text, src)}" stroke-width="{THIN + (THICK - THIN) * part:.2f}" '
@@ -184,7 +184,7 @@ def _ticks(text: Text, places: Sequence[float]) -> list[str]:
 
 
 def _words(text: Text, edges: Edges, places: Sequence[float]) -> list[str]:
-    """Tokens at the ends of arcs, the most important first where there is no room for all."""
+    """Tokens at the ends of arcs; the most important ones take precedence if space is short."""
     held: dict[int, float] = {}
     for dest, src, weight in edges.drawn:
         for end in (dest, src):
@@ -193,7 +193,7 @@ def _words(text: Text, edges: Edges, places: Sequence[float]) -> list[str]:
     order = [*marked, *sorted(held, key=lambda i: -held[i])]
     written: list[int] = []
     for place in dict.fromkeys(order):
-        if all(abs(places[place] - places[other]) >= APART for other in written):
+        if all(abs(places[place] - places[earlier]) >= APART for earlier in written):
             written.append(place)
     y = TALLEST + 22
     return [

@@ -1,4 +1,4 @@
-"""The axes of curves: their sizes in pixels, ends, levels and what is drawn in each."""
+"""The axes of curves: sizes in pixels, ranges, levels and contents of each panel."""
 
 import math
 from collections.abc import Sequence
@@ -10,33 +10,33 @@ from icl_mech.plots.traces import FEW, Curve
 from icl_mech.shapes import LayerCurves, Panel
 
 USUAL = 860
-"""Pixels across that names are placed for."""
+"""Width of the figure, in pixels, for which names are placed."""
 
 LEFT, RIGHT, BELOW = 66, 24, 56
 """Pixels around the axes."""
 
 ONE, ROW = 330, 220
-"""Pixels of an axis' height: of one row of panels, and of each of several."""
+"""Height of an axis in pixels: of a single row of panels, and of each of several rows."""
 
 NARROWEST = 220
-"""Pixels of a panel's width; where names at the ends of curves leave less, a row has fewer panels."""
+"""Minimum width of a panel in pixels; if names at the ends of curves leave less, a row has fewer panels."""
 
 SMALL = 11
-"""Pixels of the letters of levels, marks and stretches; of names 12."""
+"""Font size of levels, marks and stretches, in pixels; names use 12."""
 
 
 @dataclass
 class Axes:
-    """One panel with what stands in it.
+    """One panel with its contents.
 
     Attributes:
-        panel: What it shows.
-        number: Its place.
-        row: From 1.
-        column: From 1.
-        curves: As they are drawn.
+        panel: The panel of the shape.
+        number: Its index.
+        row: Its row, counted from 1.
+        column: Its column, counted from 1.
+        curves: Its curves, as drawn.
         room: Its plot area in pixels.
-        names: Where names stand beside their curves; None: at the line ends.
+        names: Positions of the names next to their curves; None: names are at the line ends.
     """
 
     panel: Panel
@@ -49,12 +49,12 @@ class Axes:
 
     @property
     def place(self) -> dict[str, int]:
-        """For plotly."""
+        """Row and column, as keyword arguments of plotly."""
         return {"row": self.row, "col": self.column}
 
     @property
     def ref(self) -> str:
-        """Suffix of its axes' names."""
+        """Suffix of the plotly names of its axes."""
         return str(self.number + 1) if self.number else ""
 
 
@@ -65,12 +65,12 @@ def pixels_above(shape: LayerCurves) -> int:
 
 
 def pixels_across(ends: float) -> float:
-    """Pixels of all panels of a row, and what lies between."""
+    """Width in pixels of all panels of a row and the gaps between them."""
     return USUAL - LEFT - RIGHT - ends
 
 
 def width_of(shape: LayerCurves, columns: int, ends: float) -> float:
-    """Pixels of a panel's width."""
+    """Width of a panel in pixels."""
     return (pixels_across(ends) - (columns - 1) * gap(shape, ends)) / columns
 
 
@@ -106,32 +106,37 @@ def _x_range(shape: LayerCurves) -> tuple[float, float]:
     return min(x) - margin, max(x) + margin
 
 
-def _y_range(shape: LayerCurves, own: Axes) -> tuple[float, float]:
-    given = own.panel.y_range or shape.y_range
+def _y_range(shape: LayerCurves, axes: Axes) -> tuple[float, float]:
+    given = axes.panel.y_range or shape.y_range
     if given:
         return given
-    found = [v for curve in own.curves for v in (*curve.y, *curve.low, *curve.high)]
-    found += [height for height, _ in levels_of(shape, own)]
-    found += [v for line in shape.published if line.panel == own.number for v in line.y]
-    found += [v for place, values in shape.spread if place in own.panel.curves for v in values]
-    found += [v for o in shape.behind if o.curve in own.panel.curves for v in (*o.low, *o.high)]
-    found = [v for v in found if math.isfinite(v)]
-    lowest, highest = min([0.0, *found]), max([0.0, *found])
+    values = [v for curve in axes.curves for v in (*curve.y, *curve.low, *curve.high)]
+    values += [height for height, _ in levels_of(shape, axes)]
+    values += [v for line in shape.published if line.panel == axes.number for v in line.y]
+    values += [v for place, points in shape.spread if place in axes.panel.curves for v in points]
+    values += [
+        v
+        for area in shape.behind
+        if area.curve in axes.panel.curves
+        for v in (*area.low, *area.high)
+    ]
+    values = [v for v in values if math.isfinite(v)]
+    lowest, highest = min([0.0, *values]), max([0.0, *values])
     spread = highest - lowest or 1.0
     return lowest - (0.05 if lowest == 0 else 0.08) * spread, highest + 0.08 * spread
 
 
 def places(shape: LayerCurves) -> list[float]:
-    """Where the columns stand."""
+    """Positions of the columns on the horizontal axis."""
     return list(shape.x) if shape.x is not None else list(map(float, range(shape.values.shape[1])))
 
 
 def curves_of(shape: LayerCurves, panel: Panel) -> list[Curve]:
-    """The curves of a panel, set apart from each other where the shape says so."""
-    found = []
+    """The curves of a panel, offset horizontally from each other if `shape.apart` is set."""
+    curves = []
     for order, i in enumerate(panel.curves):
         aside = (order - (len(panel.curves) - 1) / 2) * 2 * shape.apart
-        found.append(
+        curves.append(
             Curve(
                 shape.names[i],
                 look(shape.meanings[i] if shape.meanings else "", i),
@@ -139,23 +144,23 @@ def curves_of(shape: LayerCurves, panel: Panel) -> list[Curve]:
                 *(end[i].tolist() for end in (shape.values, shape.low, shape.high)),
             )
         )
-    return found
+    return curves
 
 
 def levels_of(shape: LayerCurves, own: Axes) -> list[tuple[float, str]]:
-    """Levels of a panel, those of one height with one text."""
+    """Levels of a panel; levels at the same height share one label."""
     given = own.panel.levels if not shape.panels else (*shape.levels, *own.panel.levels)
     texts: dict[float, list[str]] = {}
     for height, text in given:
         texts.setdefault(round(height, 6), []).append(text)
-    return [(height, ", ".join(dict.fromkeys(own))) for height, own in texts.items()]
+    return [(height, ", ".join(dict.fromkeys(labels))) for height, labels in texts.items()]
 
 
 def stretch_rows(shape: LayerCurves) -> Sequence[int]:
-    """The row above the axes of each stretch: those that overlap stand one above the other."""
+    """The row above the axes of each stretch; overlapping stretches are stacked."""
     rows: list[int] = []
     for i, (start, stop, _) in enumerate(shape.stretches):
-        other = zip(shape.stretches[:i], rows, strict=True)
-        met = {row for (a, b, _), row in other if a <= stop and start <= b}
+        earlier = zip(shape.stretches[:i], rows, strict=True)
+        met = {row for (a, b, _), row in earlier if a <= stop and start <= b}
         rows.append(next(row for row in range(i + 1) if row not in met))
     return rows

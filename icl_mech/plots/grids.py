@@ -1,4 +1,4 @@
-"""Maps: over two numbers such as layer x head, and small ones over named rows and columns."""
+"""Heatmaps: over two numbers such as layer x head, and small ones over named rows and columns."""
 
 import math
 from collections import defaultdict
@@ -23,13 +23,13 @@ from icl_mech.plots.style import (
 from icl_mech.shapes import Grid, Grids, LabelMatrices, LabelMatrix, shortened
 
 WIDTH = 760
-"""Pixels across which the columns of a page's figure lie."""
+"""Maximum width of all columns of a figure, in pixels."""
 
 CELL = (6.0, 40.0)
-"""Pixels of a cell at least and at most."""
+"""Minimum and maximum size of a cell, in pixels."""
 
 HEADING = 62
-"""Pixels above a map with framed cells: their names, and the map's title over these."""
+"""Pixels above a map with framed cells: their names, and the map's title above these."""
 
 LIFT = 28
 
@@ -38,12 +38,12 @@ BOTTOM = 62
 
 
 def grid(shape: Grid, width: int = WIDTH) -> go.Figure:
-    """One map, its columns across so many pixels at most."""
+    """One heatmap, at most `width` pixels wide."""
     return _figure((shape,), shape.title, shape.note, width, headed=False)
 
 
 def grids(shape: Grids, width: int = WIDTH) -> go.Figure:
-    """Maps one above the other; the columns are numbered once."""
+    """Heatmaps one above the other; the columns are numbered once."""
     return _figure(shape.grids, shape.title, shape.note, width, headed=True)
 
 
@@ -52,9 +52,9 @@ def _figure(
 ) -> go.Figure:
     n_rows, n_columns = (max(grid.values.shape[i] for grid in maps) for i in (0, 1))
     cell = min(max(width / max(n_columns, 1), CELL[0]), CELL[1])
-    # In narrow maps names lean over the title, which stands higher.
+    # In narrow maps names would overlap the title, which is moved up.
     lift = LIFT * (width < WIDTH)
-    above = [HEADING + lift if own.names else 30 if headed else 0 for own in maps]
+    above = [HEADING + lift if heatmap.names else 30 if headed else 0 for heatmap in maps]
     tall = cell * n_rows
     whole = tall * len(maps) + sum(above)
     share = min(1.0, cell * n_columns / width)
@@ -64,11 +64,11 @@ def _figure(
     fig.update_layout(**settings, height=round(whole + top + BOTTOM))
     fig.update_layout(margin={"l": 60, "r": 90, "b": BOTTOM})
     end = 1.0
-    for place, own in enumerate(maps):
+    for place, heatmap in enumerate(maps):
         end -= above[place] / whole
         start = max(0.0, end - tall / whole)
         last = place == len(maps) - 1
-        _map(fig, own, place, (start, end), share, lift=lift, headed=headed, last=last)
+        _map(fig, heatmap, place, (start, end), share, lift=lift, headed=headed, last=last)
         end = start
     return fig
 
@@ -84,7 +84,7 @@ def _map(
     headed: bool,
     last: bool,
 ) -> None:
-    """One map between two heights of the figure."""
+    """Draw one heatmap between two heights of the figure."""
     suffix = str(place + 1) if place else ""
     values = shape.values.double().numpy()
     rows = list(shape.rows) if shape.rows is not None else list(range(values.shape[0]))
@@ -131,7 +131,7 @@ def _head(fig: go.Figure, shape: Grid, suffix: str, lift: int) -> None:
 
 
 def _colour_bar(quantity: str, share: float, span: tuple[float, float]) -> dict[str, object]:
-    """At the right of a map, as high as it."""
+    """The colour bar at the right of a heatmap, of the same height."""
     return {
         "title": {"text": f"{quantity}<br>", "side": "top", "font": {"size": 11}},
         "x": share + 0.01,
@@ -148,7 +148,7 @@ def _colour_bar(quantity: str, share: float, span: tuple[float, float]) -> dict[
 def _cells(
     shape: Grid, values: npt.NDArray[np.float64], rows: list[int], columns: list[int]
 ) -> go.Heatmap:
-    """The coloured cells with what is told on hovering."""
+    """The coloured cells with their hover texts."""
     finite = values[np.isfinite(values)]
     most = float(np.abs(finite).max()) if shape.signed and finite.size else 0.0
     most = most or (float(finite.max()) if finite.size else 0.0)
@@ -157,7 +157,7 @@ def _cells(
         ends = np.round(np.stack([shape.low.double().numpy(), shape.high.double().numpy()], -1), 5)
         interval = " [%{customdata[0]:.3f}, %{customdata[1]:.3f}]"
     return go.Heatmap(
-        # Five decimals: what a reader or a table can use, at half the size.
+        # Five decimals are enough for a reader or a table, at half the size.
         z=np.round(values, 5),
         x=columns,
         y=rows,
@@ -175,12 +175,12 @@ def _cells(
 
 
 def _ticks(numbers: list[int]) -> list[int]:
-    """Numbers along an axis: all of a few, else every fifth or tenth, and the last."""
+    """Ticks along an axis: every number if they are few, else every fifth or tenth, and the last."""
     return [numbers[place] for place in layer_ticks(len(numbers))]
 
 
 def _frames(fig: go.Figure, shape: Grid, rows: list[int], columns: list[int], suffix: str) -> None:
-    """White under black: seen on any cell, in the light and in the dark."""
+    """Frame the marked cells in black over white, visible on any cell in both themes, and name them."""
     for row, column in shape.marked:
         for colour, width in (("white", 4), ("black", 2)):
             fig.add_shape(
@@ -213,14 +213,14 @@ def _frames(fig: go.Figure, shape: Grid, rows: list[int], columns: list[int], su
 
 
 WRITTEN = 14
-"""Up to this many rows and columns numbers are written in the cells; else a colour bar says them."""
+"""Maximum rows and columns for which numbers are written in the cells; else a colour bar is shown."""
 
 WRITTEN_CELL, NAMED_CELL, SMALL_CELL = 42, 22, 15
-"""Pixels of a row with numbers, of one of a few without, and of one of many."""
+"""Pixels of a row with numbers, of a row without, and of a row if there are many."""
 
 
 LONGEST = 24
-"""Letters of a name; longer ones are cut and shown whole on hovering."""
+"""Maximum characters of a name; longer ones are cut and shown in full on hover."""
 
 
 def label_matrix(shape: LabelMatrix) -> go.Figure:
@@ -251,7 +251,7 @@ def _draw(fig: go.Figure, shape: LabelMatrix, column: int, *, named: bool = True
     values = shape.values.double().numpy()
     written = max(values.shape) <= WRITTEN
     low, high = shape.ends or (0.0, _largest(values))
-    # Scales from dark to light are the same one turned round.
+    # A scale from dark to light is the same one reversed.
     backwards = low > high
     fig.add_trace(
         go.Heatmap(
@@ -281,7 +281,7 @@ def _draw(fig: go.Figure, shape: LabelMatrix, column: int, *, named: bool = True
     rows = _named_axis(shape.row_title if named else "", shape.rows, values.shape[0])
     if not named:
         rows["showticklabels"] = False
-    # The first row stands on top.
+    # The first row is at the top.
     rows["range"] = [values.shape[0] - 0.5, -0.5]
     fig.update_yaxes(**rows, row=1, col=column)
 
@@ -296,7 +296,7 @@ def _frame_diagonal(fig: go.Figure, count: int, column: int) -> None:
 
 
 def _named_axis(title: str, names: tuple[str, ...], count: int) -> dict[str, object]:
-    # Numbers with names written beside them: names alone may repeat, or look like numbers.
+    # Positions with names as tick labels: names alone may repeat, or look like numbers.
     return axis(
         shown(title),
         range=[-0.5, count - 0.5],
@@ -311,9 +311,9 @@ def _named_axis(title: str, names: tuple[str, ...], count: int) -> dict[str, obj
 
 def _hovers(shape: LabelMatrix, values: npt.NDArray[np.float64]) -> list[list[str]]:
     row_title, column_title = (f"{t} " if t else "" for t in (shape.row_title, shape.column_title))
-    found: list[list[str]] = []
+    texts: list[list[str]] = []
     for i, row in enumerate(values.tolist()):
-        found.append([])
+        texts.append([])
         for j, value in enumerate(row):
             interval = ""
             if shape.low is not None and shape.high is not None:
@@ -322,8 +322,8 @@ def _hovers(shape: LabelMatrix, values: npt.NDArray[np.float64]) -> list[list[st
                     interval = f" [{number(ends[0])}, {number(ends[1])}]"
             names = f"{row_title}{shape.rows[i]}, {column_title}{shape.columns[j]}"
             text = _text(value, counts=shape.counts)
-            found[-1].append(f"<b>{shown(names)}</b><br>{shown(shape.quantity)} {text}{interval}")
-    return found
+            texts[-1].append(f"<b>{shown(names)}</b><br>{shown(shape.quantity)} {text}{interval}")
+    return texts
 
 
 def _text(value: float, *, counts: bool) -> str:

@@ -1,6 +1,6 @@
-"""The text of tokens as it can be seen: escaped, and with a sign for what has no shape.
+"""Visible text of tokens: escaped, with a symbol for every invisible character.
 
-Text of prompts is never HTML: every character that HTML reads is escaped here, in one place.
+Prompt text is never treated as HTML: every special character is escaped here, in one place.
 """
 
 import unicodedata
@@ -8,10 +8,10 @@ from html import escape
 
 SIGNS = {"\n": "↵", "\r": "␍", "\t": "⇥"}
 BLANK = "␣"
-"""A space, in tokens that are nothing else."""
+"""A space, in tokens that consist of spaces only."""
 
 NOTHING = "⋯"
-"""A token that adds no character to the text: a further part of the one before."""
+"""A token that adds no character to the text: a continuation of the previous one."""
 
 _JOINER = "\N{ZERO WIDTH JOINER}"
 _HIDDEN = {"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"}
@@ -19,11 +19,11 @@ _MARKS = {"Mc", "Me", "Mn"}
 
 
 def visible(piece: str) -> str:
-    """The text of a token with a sign for everything without a shape; not escaped.
+    """The text of a token with a symbol for every invisible character; not escaped.
 
-    Line breaks are ↵, tabs ⇥, tokens of spaces ␣, no character ⋯; characters of no width and
-    those that turn the direction of writing are their numbers, such as ⟨U+200B⟩. A mark that would
-    sit on the letter before it gets a ring of its own.
+    Line breaks are ↵, tabs ⇥, tokens of spaces ␣, empty tokens ⋯; zero-width and bidirectional
+    control characters are shown as code points, such as ⟨U+200B⟩. A leading combining mark is
+    placed on a dotted circle.
     """
     if not piece:
         return NOTHING
@@ -35,17 +35,17 @@ def visible(piece: str) -> str:
 
 
 def html_of(piece: str) -> str:
-    """`visible`, for HTML."""
+    """`visible`, escaped for HTML."""
     return escape(visible(piece), quote=True)
 
 
 def breaks(piece: str) -> int:
-    """How many lines end in a token."""
+    """Number of line breaks in a token."""
     return piece.count("\n")
 
 
 def quoted(piece: str) -> str:
-    """A token as sentences name it: in quotes, without the spaces around it."""
+    """A token as it is quoted in sentences: in quotation marks, without surrounding spaces."""
     return f"“{visible(piece.strip(' ') or piece)}”"
 
 
@@ -56,7 +56,7 @@ def _sign(piece: str, place: int) -> str:
     joins = character == _JOINER and 0 < place < len(piece) - 1
     if joins and {unicodedata.category(piece[p]) for p in (place - 1, place + 1)} <= {"So", "Mn"}:
         return character
-    kind = unicodedata.category(character)
-    if kind in _HIDDEN or (kind == "Zs" and character != " "):
+    category = unicodedata.category(character)
+    if category in _HIDDEN or (category == "Zs" and character != " "):
         return f"⟨U+{ord(character):04X}⟩"
     return character

@@ -1,4 +1,4 @@
-"""Points: named ones over two quantities, and values of conditions as dots with intervals."""
+"""Scatter plots of named points, and values of conditions as dots with intervals."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -15,11 +15,11 @@ SIDES = {
     "middle right": (1.3, 0.0),
     "middle left": (-1.3, 0.0),
 }
-"""Where a point's name may stand, in steps from the point."""
+"""Allowed positions of a point's name, as steps from the point."""
 
 
 def scatter(shape: Scatter) -> go.Figure:
-    """Points with the look of their group; some carry their names, all on hovering."""
+    """Points styled by group; some are labelled, all show their names on hover."""
     fig = go.Figure()
     sides = _sides(shape.x.double().tolist(), shape.y.double().tolist(), shape.named)
     groups = list(shape.order or dict.fromkeys(shape.groups))
@@ -64,8 +64,8 @@ def scatter(shape: Scatter) -> go.Figure:
 
 
 def _group(shape: Scatter, place: int, group: str, sides: dict[int, str]) -> go.Scatter:
-    """The points of one group, the first filled and larger."""
-    own = look(shape.meanings[place] if shape.meanings else "", place)
+    """The points of one group; those of the first group are filled and larger."""
+    group_look = look(shape.meanings[place] if shape.meanings else "", place)
     x, y = shape.x.double().tolist(), shape.y.double().tolist()
     first = place == 0
     inside = [i for i, name in enumerate(shape.groups) if name == group]
@@ -75,13 +75,13 @@ def _group(shape: Scatter, place: int, group: str, sides: dict[int, str]) -> go.
         text=[f"<b>{shown(shape.names[i])}</b>" if i in shape.named else "" for i in inside],
         customdata=[shown(shape.names[i]) for i in inside],
         textposition=[sides.get(i, "top center") for i in inside],
-        textfont={"color": own.light, "size": 12},
+        textfont={"color": group_look.light, "size": 12},
         name=group,
         showlegend=True,
         mode="markers+text",
         marker={
-            "color": own.light,
-            "symbol": own.marker if first else f"{own.marker}-open",
+            "color": group_look.light,
+            "symbol": group_look.marker if first else f"{group_look.marker}-open",
             "size": 10 if first else 7,
         },
         hovertemplate=f"<b>%{{customdata}}</b> ({shown(group)})<br>{shape.x_title} %{{x:.3f}}"
@@ -90,14 +90,14 @@ def _group(shape: Scatter, place: int, group: str, sides: dict[int, str]) -> go.
 
 
 def _sides(x: list[float], y: list[float], named: Sequence[int]) -> dict[int, str]:
-    """Where the names stand that are written: on the side with most room."""
+    """Side of each written name: the one with the most room."""
     finite = [i for i in range(len(x)) if math.isfinite(x[i]) and math.isfinite(y[i])]
     if not finite:
         return {}
     wide = (max(x[i] for i in finite) - min(x[i] for i in finite)) / 24 or 1.0
     tall = (max(y[i] for i in finite) - min(y[i] for i in finite)) / 18 or 1.0
     taken = [(x[i] / wide, y[i] / tall) for i in finite]
-    found = {}
+    sides = {}
     for i in named:
         if i not in finite:
             continue
@@ -109,17 +109,17 @@ def _sides(x: list[float], y: list[float], named: Sequence[int]) -> dict[int, st
         ) -> float:
             right, up = SIDES[side]
             at = (here[0] + right, here[1] + up)
-            return min((math.dist(at, other) for other in others), default=9.0)
+            return min((math.dist(at, point) for point in others), default=9.0)
 
         best = max(SIDES, key=lambda side: min(room(side), 1.5))
-        found[i] = best
+        sides[i] = best
         right, up = SIDES[best]
         taken.append((here[0] + right, here[1] + up))
-    return found
+    return sides
 
 
 def legend() -> dict[str, object]:
-    """Above the axes, in one line."""
+    """A legend above the axes, in one line."""
     return {
         "orientation": "h",
         "x": 0,
@@ -131,24 +131,24 @@ def legend() -> dict[str, object]:
 
 
 LINE = 46
-"""Pixels of a line of dots; each dot beyond the second adds to it."""
+"""Height of a line of dots in pixels; each dot beyond the second adds to it."""
 
 APART = 0.36
-"""Part of a line over which the dots of a group are spread."""
+"""Fraction of a line over which the dots of a group are spread."""
 
 SHARES = (-0.03, 1.03)
-"""The axis of values that all lie between 0 and 1."""
+"""Range of the axis if all values lie between 0 and 1."""
 
 
 BETWEEN = 100
-"""Pixels between axes one below the other."""
+"""Vertical gap between axes, in pixels."""
 
 
 def bars(shape: Bars) -> go.Figure:
     """Dots with intervals, one line for each group, the first on top.
 
-    Dots that are measures of their own have axes of their own, side by side or, with
-    `columns=1`, one below the other.
+    Dots that are different measures have separate axes, side by side or, with `columns=1`, one
+    below the other.
     """
     panels = len(shape.apart) or 1
     columns = min(panels, shape.columns)
@@ -182,7 +182,7 @@ def bars(shape: Bars) -> go.Figure:
         levelled += 1
     _axes(fig, shape, ends, columns)
     many = panels == 1 and count > 1
-    # Names that no dot carries itself stand in a legend.
+    # A legend names the dots.
     above = 8 + 30 * many + 18 * levelled
     top = heading(shape.note) + above
     fig.update_layout(**layout(shape.title, shape.note))
@@ -197,7 +197,7 @@ def bars(shape: Bars) -> go.Figure:
 
 
 def _axes(fig: go.Figure, shape: Bars, ends: list[float] | None, columns: int) -> None:
-    """Groups at the left of each row of axes, the quantity below each."""
+    """Label groups at the left of each row of axes, and the quantity below each."""
     lines = len(shape.groups)
     fig.update_xaxes(axis("", zeroline=False, range=ends))
     fig.update_yaxes(
@@ -236,24 +236,24 @@ def _published(source: str, value: float, height: float) -> go.Scatter:
 
 
 def _ends(shape: Bars) -> list[float] | None:
-    """Ends of the axis of shares, so that no figure enlarges a part of it; None: by the values."""
+    """Full range of the axis of fractions, so that no figure magnifies a part of it; None: by the values."""
     if shape.sides:
         return None
-    found = [*shape.values.flatten().tolist(), *shape.low.flatten().tolist()]
-    found += [*shape.high.flatten().tolist(), *(value for value, _ in shape.levels)]
-    found += [value for *_, value in shape.published]
-    found += [value for *_, drawn in shape.spread for value in drawn]
-    known = [value for value in found if math.isfinite(value)]
+    values = [*shape.values.flatten().tolist(), *shape.low.flatten().tolist()]
+    values += [*shape.high.flatten().tolist(), *(value for value, _ in shape.levels)]
+    values += [value for *_, value in shape.published]
+    values += [value for *_, drawn in shape.spread for value in drawn]
+    known = [value for value in values if math.isfinite(value)]
     return list(SHARES) if all(0 <= value <= 1 for value in known) else None
 
 
 def _levels(fig: go.Figure, shape: Bars, ends: list[float] | None) -> int:
-    """Dashed lines behind the dots, named above the axes; how many rows the names take."""
+    """Draw dashed lines behind the dots, named above the axes; return the number of rows of names."""
     texts: dict[float, list[str]] = {}
     for value, text in shape.levels:
         texts.setdefault(round(value, 6), []).append(text)
     span = (ends[1] - ends[0]) if ends else _span(shape)
-    taken: list[float] = []  # how far right the names of each row reach
+    taken: list[float] = []  # right end of the names of each row
     across = 640 / max(1, min(len(shape.apart) or 1, shape.columns))
     for value in sorted(texts):
         text = shown(", ".join(dict.fromkeys(texts[value])))
@@ -295,7 +295,7 @@ def _span(shape: Bars) -> float:
 
 
 def _both_sides(fig: go.Figure, sides: tuple[str, str], above: int) -> None:
-    """A line at 0, and over it what lies on either side."""
+    """Draw a line at 0, and above it the meaning of either side."""
     fig.add_vline(x=0, line={"color": INK.light, "width": 1.5}, layer="below")
     for text, anchor, shift in ((f"← {sides[0]}", "right", -6), (f"{sides[1]} →", "left", 6)):
         fig.add_annotation(
@@ -314,12 +314,12 @@ def _both_sides(fig: go.Figure, sides: tuple[str, str], above: int) -> None:
 
 
 def _height(place: int, count: int) -> float:
-    """How far from the middle of its line a dot stands."""
+    """Vertical offset of a dot from the middle of its line."""
     return (place - (count - 1) / 2) * APART / max(1, count - 1) if count > 1 else 0.0
 
 
 def _dots(
-    fig: go.Figure, shape: Bars, i: int, own: Look, height: float, place: Mapping[str, int]
+    fig: go.Figure, shape: Bars, i: int, dot_look: Look, height: float, place: Mapping[str, int]
 ) -> None:
     values, name = shape.values[:, i], shape.names[i]
     low, high = shape.low[:, i], shape.high[:, i]
@@ -330,7 +330,7 @@ def _dots(
         name=name,
         showlegend=True,
         mode="markers",
-        marker={"color": own.light, "symbol": own.marker, "size": 10},
+        marker={"color": dot_look.light, "symbol": dot_look.marker, "size": 10},
         error_x={
             "type": "data",
             "symmetric": False,
@@ -338,7 +338,7 @@ def _dots(
             "arrayminus": (values - low).tolist(),
             "width": 0,
             "thickness": 2,
-            "color": own.light,
+            "color": dot_look.light,
         }
         if finite
         else None,
@@ -361,21 +361,22 @@ def _spread(
     group: int,
     dot: int,
     drawn: Sequence[float],
-    own: Look,
+    dot_look: Look,
     height: float,
     place: Mapping[str, int],
 ) -> None:
-    """Single values as small hollow marks behind their dot; the first ones name them all."""
+    """Draw single values as small hollow marks behind their dot; the first ones carry the legend entry."""
     fig.add_scatter(
         x=list(drawn),
         y=[group + height] * len(drawn),
         mode="markers",
-        name=f"{shape.groups[group]}, " * (len({own for own, *_ in shape.spread}) == 1)
+        name=f"{shape.groups[group]}, "
+        * (len({spread_group for spread_group, *_ in shape.spread}) == 1)
         + f"single {shape.single}s",
         legendgroup="single",
         showlegend=(group, dot) == shape.spread[0][:2],
         marker={
-            "symbol": f"{own.marker}-open",
+            "symbol": f"{dot_look.marker}-open",
             "size": 6,
             "color": LOOKS["other"].light,
             "opacity": 0.7,

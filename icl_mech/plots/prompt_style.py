@@ -1,4 +1,4 @@
-"""The style sheet of prompts shown as text: light and dark, and marks beside every colour."""
+"""The style sheet of prompts shown as text: light and dark, with a non-colour cue for every colour."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -22,17 +22,17 @@ from icl_mech.plots.style import (
 )
 
 LEVELS = 20
-"""The highest level; the lowest is 0."""
+"""The highest colour level; the lowest is 0."""
 
 
 @dataclass(frozen=True)
 class Scale:
-    """What the levels stand for.
+    """The values that colour levels stand for.
 
     Attributes:
         low: Value of level 0.
         high: Value of the highest level.
-        signed: Values lie around 0, which is the level in the middle.
+        signed: Values are centred on 0, which is the middle level.
     """
 
     low: float
@@ -43,15 +43,15 @@ class Scale:
     def of(
         cls, values: Sequence[float], low: float | None = None, high: float | None = None
     ) -> "Scale":
-        """From 0 to the largest value; with negative values as far to both sides of 0.
+        """A scale from 0 to the largest value; symmetric around 0 if values are negative.
 
         Args:
-            values: What is shown; NaN has no place on a scale.
-            low: Value of the lowest level, if another one.
-            high: Value of the highest level, if another one.
+            values: Values that are shown; NaN is ignored.
+            low: Value of the lowest level, to override the default.
+            high: Value of the highest level, to override the default.
 
         Raises:
-            ResultError: `low` is not below `high`, or they are no numbers.
+            ResultError: `low` is not below `high`, or they are not finite numbers.
         """
         finite = [value for value in values if math.isfinite(value)]
         most = max((abs(value) for value in finite), default=0.0) or 1.0
@@ -66,14 +66,14 @@ class Scale:
         return cls(float(low), float(high), signed)
 
     def level(self, value: float) -> int | None:
-        """Level of a value, None for NaN; beyond its ends the scale goes no further."""
+        """Level of a value, None for NaN; values beyond the ends are clipped."""
         if math.isnan(value):
             return None
         share = (min(max(value, self.low), self.high) - self.low) / (self.high - self.low)
         return round(LEVELS * share)
 
     def beyond(self, values: Sequence[float]) -> int:
-        """How many values lie outside of it."""
+        """Number of values outside the scale."""
         return sum(value < self.low or value > self.high for value in values)
 
     def name(self, level: int) -> str:
@@ -82,7 +82,7 @@ class Scale:
 
 
 def level_colours(*, signed: bool, dark: bool) -> list[tuple[str, str]]:
-    """Background and text of each level; the text is whatever reads best on it."""
+    """Background and text colour of each level; the text colour has the higher contrast."""
     stops: tuple[str, ...]
     if signed:
         stops = SIGNED_SCALE_DARK if dark else SIGNED_SCALE
@@ -131,7 +131,7 @@ ROLE_STYLES: Mapping[str, str] = {
     "unknown": "unknown",
     "span": "unknown",
 }
-"""How tokens of a role are shown; the names of CSS classes after `icl-`."""
+"""Style of each role: the suffix of the CSS class after `icl-`."""
 
 ROLE_NAMES: Mapping[str, str] = {
     "bos": "beginning of text",
@@ -144,7 +144,7 @@ ROLE_NAMES: Mapping[str, str] = {
     "unknown": "other token",
     "span": "text in a span",
 }
-"""Roles in words."""
+"""Names of the roles for readers."""
 
 _RULES = """
 .icl-prompt{background:var(--icl-page);color:var(--icl-ink);font:14px/1.75 FONT;padding:.6em .8em;
@@ -187,24 +187,24 @@ _DARK = (
     ".vscode-dark .icl-prompt",
     "html[theme=dark] .icl-prompt",
 )
-"""Front ends and pages that say they are dark."""
+"""Selectors of front ends and pages with a dark theme."""
 
 _LIGHT = ('[data-jp-theme-light="true"]', '[data-theme="light"]', ".vscode-light")
-"""Those that say they are light, whatever the system prefers."""
+"""Selectors of light themes, whatever the system prefers."""
 
 
 def style(*, levels: bool = True) -> str:
     """The style sheet.
 
     Args:
-        levels: With the colours of numbers.
+        levels: Include the colours of numbers.
     """
     rules = _RULES.replace("FONT", FONT)
     if levels:
         rules += _LEVEL_RULES
-        for kind in "vs":
+        for prefix in "vs":
             for level in range(len(level_colours(signed=False, dark=False))):
-                name = f"{kind}{level}"
+                name = f"{prefix}{level}"
                 rules += (
                     f".icl-{name}{{background:var(--icl-{name})!important;"
                     f"--icl-tone:var(--icl-on-{name})!important}}\n"
@@ -230,9 +230,9 @@ def _variables(*, dark: bool, levels: bool) -> str:
         "grid": GRID,
         "rule": RULE,
     }
-    parts = {f"--icl-{name}": own.dark if dark else own.light for name, own in named.items()}
+    parts = {f"--icl-{name}": look.dark if dark else look.light for name, look in named.items()}
     if levels:
-        for kind in "vs":
-            for level, (ground, ink) in enumerate(level_colours(signed=kind == "s", dark=dark)):
-                parts |= {f"--icl-{kind}{level}": ground, f"--icl-on-{kind}{level}": ink}
+        for prefix in "vs":
+            for level, (ground, ink) in enumerate(level_colours(signed=prefix == "s", dark=dark)):
+                parts |= {f"--icl-{prefix}{level}": ground, f"--icl-on-{prefix}{level}": ink}
     return ";".join(f"{name}:{value}" for name, value in parts.items())

@@ -1,12 +1,12 @@
-"""A prompt as text: every token coloured by its role, or by a number of its own; and the first ones of a set.
+"""Prompts as text: every token coloured by its role or by a number; and the first prompts of a set.
 
 Pure functions from plain values to HTML, for notebooks and pages. Classes begin with `icl-`, the
-style sheet is `style()`; without it, and in black and white, roles are still told apart by bold,
-boxes, italics, underlines and the words of `title`.
+style sheet is `style()`; without colour, roles are still distinguished by bold, boxes, italics,
+underlines and the words of `title`.
 
 Each token is `<bdi class="icl-t icl-ROLE" data-i=POSITION data-id=ID data-role=ROLE title=...>`;
 coloured by numbers it also has `data-v` and the class of its level, `icl-v0` to `icl-v20` (around
-0: `icl-s0` to `icl-s20`), which a page may exchange. Prompts of a set open and close without a script.
+0: `icl-s0` to `icl-s20`), which a page may replace. Prompts of a set open and close without a script.
 """
 
 import math
@@ -21,15 +21,15 @@ from icl_mech.plots.pieces import breaks, html_of, quoted, visible
 from icl_mech.plots.prompt_style import LEVELS, ROLE_NAMES, ROLE_STYLES, Scale, style
 
 LONGEST = 1000
-"""Tokens of a prompt that are shown unless told otherwise."""
+"""Number of tokens of a prompt shown by default."""
 
 NAMED = 5
-"""Tokens named below a coloured text."""
+"""Number of tokens named below a coloured text."""
 
 
 @runtime_checkable
 class PromptLike(Protocol):
-    """What is needed of an `icl_mech.Prompt`."""
+    """The attributes of an `icl_mech.Prompt` that are used here."""
 
     @property
     def tokens(self) -> tuple[int, ...]: ...
@@ -51,9 +51,9 @@ class Text:
         pieces: Text of each token.
         roles: Role of each token, see `icl_mech.prompts.Role`.
         ids: Token ids; () if they are not known.
-        about: What else is said of a token, such as `demonstration 2, shows World`.
-        shared: Positions of tokens that hold signs of two roles.
-        candidates: What can follow: the name of each class or choice, and its text.
+        about: Further information on each token, such as `demonstration 2, shows World`.
+        shared: Positions of tokens with characters of two roles.
+        candidates: Possible continuations: the name of each class or choice, and its text.
         score: How candidates are compared.
     """
 
@@ -72,16 +72,20 @@ class Text:
             return prompt
         roles, about = [], []
         classes = bool(prompt.label_classes)
-        kind, first = ("demonstration", 1) if classes else ("span", 0)
+        noun, first = ("demonstration", 1) if classes else ("span", 0)
         for span in prompt.spans:
-            said = "" if span.demo is None else f"{kind} {span.demo + first}"
+            said = "" if span.demo is None else f"{noun} {span.demo + first}"
             if span.role == "label_word":
                 said += f", shows {prompt.labels[prompt.label_classes[span.demo]]}"
             count = span.stop - span.start
             roles += [span.role] * count
             about += [said] * count
         pieces = prompt.pieces or tuple(f"⟨{token}⟩" for token in prompt.tokens)
-        follow = [(own.label, own.text) for own in getattr(prompt, "candidates", ()) if own.text]
+        follow = [
+            (candidate.label, candidate.text)
+            for candidate in getattr(prompt, "candidates", ())
+            if candidate.text
+        ]
         return cls(
             tuple(pieces),
             tuple(roles),
@@ -97,44 +101,48 @@ class Text:
         return len(self.pieces)
 
     def position(self, token: int | str, what: str = "token") -> int:
-        """Position of a token given by it, by `"target"`, or by its text if that stands once.
+        """Position of a token given by position, by `"target"`, or by its text if it occurs once.
 
         Raises:
-            ResultError: no such token, or several of that text.
+            ResultError: no such token, or several with that text.
         """
         if isinstance(token, str):
-            found = [i for i, piece in enumerate(self.pieces) if piece.strip() == token.strip()]
+            positions = [i for i, piece in enumerate(self.pieces) if piece.strip() == token.strip()]
             if token == "target" and "target" in self.roles:
-                found = [self.roles.index("target")]
-            if len(found) != 1:
-                where = f"stands at the positions {found}" if found else "is no token of this text"
+                positions = [self.roles.index("target")]
+            if len(positions) != 1:
+                where = (
+                    f"stands at the positions {positions}"
+                    if positions
+                    else "is no token of this text"
+                )
                 raise ResultError(
                     f"{what}={token!r} {where}; give a position from 0 to {len(self) - 1}."
                 )
-            return found[0]
+            return positions[0]
         if not 0 <= token < len(self):
             raise ResultError(f"{what}={token}; the text has {len(self)} tokens, counted from 0.")
         return int(token)
 
     def name(self, position: int) -> str:
-        """A token in a sentence: its text in quotes and its position."""
+        """A token as sentences name it: its text in quotes and its position."""
         return f"{quoted(self.pieces[position])} ({position})"
 
 
 @dataclass(frozen=True)
 class View:
-    """HTML that a notebook shows.
+    """HTML that a notebook displays.
 
     Attributes:
-        html: With its style sheet.
-        words: The same in a few words, where no HTML is shown.
+        html: The HTML with its style sheet.
+        words: A short description, where HTML is not displayed.
     """
 
     html: str
     words: str
 
     def __repr__(self) -> str:
-        """The words."""
+        """The short description."""
         return self.words
 
     def _repr_html_(self) -> str:
@@ -155,7 +163,7 @@ def prompt_html(
 
     Args:
         prompt: The prompt.
-        values: A number for each token, which then gives its colour; NaN where there is none.
+        values: A number for each token, which sets its colour; NaN where there is none.
         name: What the numbers are, such as `saliency into “World” (71)`.
         low: Value of the lowest colour (default 0, or as far below 0 as values reach).
         high: Value of the highest colour (default the largest value); values beyond it are
@@ -164,7 +172,7 @@ def prompt_html(
         legend: Put the meaning of the colours above the text.
 
     Raises:
-        ResultError: another number of values than of tokens, or an empty scale.
+        ResultError: the numbers of values and of tokens differ, or the scale is empty.
     """
     text = Text.of(prompt)
     numbers = None if values is None else _numbers(values, len(text))
@@ -199,21 +207,23 @@ MOST_CANDIDATES = 12
 
 
 def _notes(text: Text) -> list[str]:
-    """What can follow the target, and what underlined dots mean."""
-    found = []
+    """Notes on the candidates after the target, and on tokens with a dotted underline."""
+    notes = []
     if text.candidates:
-        named = ", ".join(f"“{visible(own)}”" for _, own in text.candidates[:MOST_CANDIDATES])
+        named = ", ".join(
+            f"“{visible(candidate)}”" for _, candidate in text.candidates[:MOST_CANDIDATES]
+        )
         more = len(text.candidates) - MOST_CANDIDATES
         rest = f" and {more} more" if more > 0 else ""
-        found.append(f"Candidates after the target, {SCORES[text.score]}: {named}{rest}.")
+        notes.append(f"Candidates after the target, {SCORES[text.score]}: {named}{rest}.")
     if text.shared:
         count = len(text.shared)
         hold = "token holds" if count == 1 else "tokens hold"
-        found.append(
+        notes.append(
             f"{count} {hold} signs of two roles (dotted) and {'has' if count == 1 else 'have'} the role of the "
             "first sign, or that of the label word."
         )
-    return found
+    return notes
 
 
 def prompt_view(
@@ -231,7 +241,7 @@ def _token(
     text: Text, position: int, values: Sequence[float] | None, scale: Scale | None, name: str
 ) -> str:
     role, piece = text.roles[position], text.pieces[position]
-    kind = ROLE_STYLES.get(role, "unknown")
+    role_style = ROLE_STYLES.get(role, "unknown")
     said = [f"{quoted(piece)}", f"position {position}"]
     data = f' data-i="{position}"'
     if text.ids:
@@ -249,27 +259,27 @@ def _token(
         said.insert(0, f"{name or 'value'}: {number(value)}")
     title = escape(" · ".join(said))
     return (
-        f'<bdi class="icl-t icl-{kind}{level}"{data} title="{title}">{html_of(piece)}</bdi>'
+        f'<bdi class="icl-t icl-{role_style}{level}"{data} title="{title}">{html_of(piece)}</bdi>'
         + "<br>" * breaks(piece)
     )
 
 
 def _legend(roles: Sequence[str], *, coloured: bool) -> str:
-    """The roles that stand in the text, each written as it is shown."""
-    kinds: dict[str, list[str]] = {}
+    """A legend of the roles in the text, each in its style."""
+    names_by_style: dict[str, list[str]] = {}
     for role in ROLE_STYLES:
         if role in roles:
-            kinds.setdefault(ROLE_STYLES[role], []).append(ROLE_NAMES[role])
+            names_by_style.setdefault(ROLE_STYLES[role], []).append(ROLE_NAMES[role])
     plain = "" if coloured else " icl-plain"
     marks = [
-        f'<span class="icl-t icl-{kind}{plain}">{escape(", ".join(names))}</span>'
-        for kind, names in kinds.items()
+        f'<span class="icl-t icl-{role_style}{plain}">{escape(", ".join(names))}</span>'
+        for role_style, names in names_by_style.items()
     ]
     return f'<div class="icl-legend">{" ".join(marks)}</div>'
 
 
 def _scale(scale: Scale, name: str) -> str:
-    """The colours in a row with the numbers at their ends."""
+    """The colour scale in a row with its end values."""
     steps = "".join(
         f'<span class="icl-step {scale.name(level)}"></span>' for level in range(0, LEVELS + 1, 2)
     )
@@ -280,7 +290,7 @@ def _scale(scale: Scale, name: str) -> str:
 
 
 def _said(text: Text, values: Sequence[float], scale: Scale) -> str:
-    """What colours cannot say: the largest values, and what the scale does not show."""
+    """What colours cannot show: the largest values, clipped values and missing ones."""
     known = [i for i, value in enumerate(values) if not math.isnan(value)]
     first = sorted(known, key=lambda i: -abs(values[i]))[:NAMED]
     named = ", ".join(f"{text.name(i)} {number(values[i])}" for i in first if values[i] != 0)
@@ -296,7 +306,7 @@ def _said(text: Text, values: Sequence[float], scale: Scale) -> str:
 
 
 def number(value: float) -> str:
-    """A number of a token, to three digits."""
+    """A value of a token, to three digits."""
     if math.isnan(value):
         return "no value"
     return f"{value:.3g}".replace("-", "\N{MINUS SIGN}")
@@ -333,31 +343,31 @@ __all__ = ["LEVELS", "Text", "View", "prompt_html", "prompt_view", "style", "vis
 
 
 SHOWN = 4
-"""Prompts of a set that are shown."""
+"""Number of prompts of a set that are shown."""
 
 TOKENS = 400
-"""Tokens of each that are shown."""
+"""Number of tokens of each prompt that are shown."""
 
 
 @runtime_checkable
 class AnsweredPrompt(PromptLike, Protocol):
-    """What a line above a prompt says of it."""
+    """A prompt with the answers named in the line above it."""
 
     @property
     def answer(self) -> int | None:
-        """Class of the true answer."""
+        """Class of the correct answer."""
 
     @property
     def false_answer(self) -> int | None:
-        """Class that followers of the demonstrations give."""
+        """Class that a model following the demonstrations would answer."""
 
 
 def batch_html(prompts: Sequence[AnsweredPrompt], about: str) -> str:
     """The first prompts below one another, the first one open; opening one closes the others.
 
     Args:
-        prompts: All of them.
-        about: What they are, in one line.
+        prompts: All prompts of the set.
+        about: A description of the set, in one line.
     """
     group = sha256(about.encode("utf-8", "replace")).hexdigest()[:8]
     parts = [
@@ -386,18 +396,18 @@ def _line(prompt: AnsweredPrompt, number: int, count: int) -> str:
 
 
 LONGEST_TEXT = 240
-"""Characters of an example that are shown."""
+"""Maximum characters of an example."""
 
 MOST = 6
-"""Classes of which an example is shown."""
+"""Maximum number of classes with an example."""
 
 
 def task_html(about: str, rows: Sequence[tuple[str, str, str]]) -> str:
     """One line about the task, and a table of classes.
 
     Args:
-        about: What it is, in one line.
-        rows: For each class its label word, how many examples it has, and one as it is written.
+        about: A description of the task, in one line.
+        rows: For each class, its label word, its number of examples, and one formatted example.
     """
     shown = "".join(
         f"<tr><th scope='row'>{escape(label)}</th><td>{escape(count)}</td>"

@@ -1,4 +1,4 @@
-"""The text of a prompt, coloured by a number of each token."""
+"""The text of a prompt, coloured by one number per token."""
 
 import math
 from collections.abc import Sequence
@@ -12,22 +12,22 @@ from icl_mech.shapes import Meaning, TokenStrips
 from icl_mech.shapes.tokens import MANY
 
 ACROSS = 88
-"""Characters of a line."""
+"""Maximum characters of a line."""
 
 LINE = 25
-"""Pixels of a line."""
+"""Height of a line, in pixels."""
 
 Row = list[float | None]
-"""A number of each token."""
+"""One number per token."""
 
 FRAMES: tuple[Meaning, ...] = ("label", "other", "text", "query")
-"""Looks of the frames around marked tokens, by the order of what they mark."""
+"""Looks of the frames around marked tokens, in the sorted order of the marks."""
 
 LIGHT = 4
-"""Colours of the scale of heads, on a square-root scale: letters can be read on all of them."""
+"""Number of colours for heads, on a square-root scale; dark letters are legible on all of them."""
 
 DARK = 0.5
-"""Above this part of the range letters are light."""
+"""Letters are light above this fraction of the range."""
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ class Piece:
     """One token in the text.
 
     Attributes:
-        text: As it is written.
-        line: Its line.
-        start: Its first place there.
+        text: Its displayed text.
+        line: Index of its line.
+        start: Index of its first character in the line.
     """
 
     text: str
@@ -46,15 +46,15 @@ class Piece:
 
     @property
     def stop(self) -> int:
-        """After its last place."""
+        """Index after its last character in the line."""
         return self.start + len(self.text)
 
 
 def token_strips(shape: TokenStrips) -> go.Figure:
     """The prompt as lines of text, coloured by value, marked tokens framed.
 
-    A slider picks the row, of many heads two the layer and the head; all rows share one colour
-    range, from 0 to the largest value. Line breaks end a line.
+    A slider selects the row; for many heads, two sliders select the layer and the head. All rows
+    share one colour range, from 0 to the largest value. Line breaks end a line.
     """
     pieces = _pieces(shape.tokens)
     count = pieces[-1].line + 1
@@ -73,15 +73,15 @@ def token_strips(shape: TokenStrips) -> go.Figure:
         },
         hoverinfo="skip",
     )
-    kinds = sorted({mark for mark in shape.marks if mark})
-    for number, kind in enumerate(kinds):
-        own = [p for p, mark in zip(pieces, shape.marks, strict=True) if mark == kind]
-        _frames(fig, own, number)
-    _key(fig, kinds)
+    labels = sorted({mark for mark in shape.marks if mark})
+    for number, label in enumerate(labels):
+        marked = [p for p, mark in zip(pieces, shape.marks, strict=True) if mark == label]
+        _frames(fig, marked, number)
+    _key(fig, labels)
     hidden = {"visible": False, "showgrid": False, "fixedrange": True}
-    # A slider with one step is not drawn.
+    # A slider with a single step is not drawn.
     heading = shape.title if len(shape.names) > 1 else f"{shape.title}: {shape.names[0]}"
-    above = 30 if kinds else 8
+    above = 30 if labels else 8
     bottom = 80 if len(shape.names) > 1 else 12
     fig.update_layout(**layout(heading, shape.note))
     fig.update_layout(
@@ -97,11 +97,11 @@ def token_strips(shape: TokenStrips) -> go.Figure:
 
 
 def _ground(shape: TokenStrips, pieces: list[Piece], row: Row, highest: float) -> list[go.Heatmap]:
-    """The colours behind the text: a map for each line, with a cell for each token."""
+    """The colours behind the text: one heatmap per line, one cell per token."""
     colours = steps(SCALE)
     if shape.heads:
-        colours = [(at**2, own) for at, own in steps(SCALE[:LIGHT])]
-    told = [
+        colours = [(at**2, colour) for at, colour in steps(SCALE[:LIGHT])]
+    hovers = [
         f"“{shown(piece.text.strip())}” ({number})" + (f"<br>{shown(mark)}" if mark else "")
         for number, (piece, mark) in enumerate(zip(pieces, shape.marks, strict=True))
     ]
@@ -112,29 +112,29 @@ def _ground(shape: TokenStrips, pieces: list[Piece], row: Row, highest: float) -
         "ticks": "",
         "tickfont": {"color": QUIET.light, "size": 11},
     }
-    laid = zip(_lines(pieces, pieces), _lines(pieces, row), _lines(pieces, told), strict=True)
+    laid = zip(_lines(pieces, pieces), _lines(pieces, row), _lines(pieces, hovers), strict=True)
     return [
         go.Heatmap(
             z=[values],
             customdata=[names],
-            x=[own[0].start - 0.5, *(piece.stop - 0.5 for piece in own)],
-            y=[own[0].line],
+            x=[line_pieces[0].start - 0.5, *(piece.stop - 0.5 for piece in line_pieces)],
+            y=[line_pieces[0].line],
             colorscale=colours,
             zmin=0,
             zmax=highest,
             ygap=4,
             hoverongaps=False,
-            showscale=own[0].line == 0,
+            showscale=line_pieces[0].line == 0,
             colorbar=bar,
             hovertemplate=f"%{{customdata}}<br>{shown(shape.quantity)} %{{z:.3~g}}<extra></extra>",
         )
-        for own, values, names in laid
+        for line_pieces, values, names in laid
     ]
 
 
 def _pieces(tokens: tuple[str, ...]) -> list[Piece]:
-    """Where each token stands; long ones are cut to a line."""
-    found: list[Piece] = []
+    """Position of each token; tokens longer than a line are cut."""
+    pieces: list[Piece] = []
     line = start = 0
     ended = False
     for token in tokens:
@@ -143,9 +143,9 @@ def _pieces(tokens: tuple[str, ...]) -> list[Piece]:
         # Several line breaks in a row stay together.
         if start + len(text) > ACROSS or (ended and token.strip("\n")):
             line, start = line + 1, 0
-        found.append(Piece(text, line, start))
+        pieces.append(Piece(text, line, start))
         start, ended = start + len(text), "\n" in token
-    return found
+    return pieces
 
 
 def _lines(pieces: list[Piece], values: Sequence[Any]) -> list[list[Any]]:
@@ -157,20 +157,24 @@ def _lines(pieces: list[Piece], values: Sequence[Any]) -> list[list[Any]]:
 
 
 def coarse(rows: list[list[float]]) -> list[list[float | None]]:
-    """Numbers to four digits of the largest, which is what colours and hover texts can tell; None: not finite."""
-    largest = max((abs(own) for row in rows for own in row if math.isfinite(own)), default=0.0)
+    """Numbers rounded to four digits of the largest, enough for colours and hover texts; None: not finite."""
+    largest = max(
+        (abs(value) for row in rows for value in row if math.isfinite(value)), default=0.0
+    )
     digits = 4 - math.ceil(math.log10(largest)) if largest else 0
-    return [[round(own, digits) if math.isfinite(own) else None for own in row] for row in rows]
+    return [
+        [round(value, digits) if math.isfinite(value) else None for value in row] for row in rows
+    ]
 
 
 def _letters(values: Row, highest: float) -> list[str]:
-    """Letters that can be read on their cells."""
+    """Letter colours that are legible on their cells."""
     return [PAGE.light if (value or 0.0) > DARK * highest else INK.light for value in values]
 
 
 @dataclass(frozen=True)
 class _Rows:
-    """What sliders exchange: all rows of a text, in both traces."""
+    """All rows of a text, and the sliders that switch between them."""
 
     shape: TokenStrips
     pieces: list[Piece]
@@ -179,12 +183,12 @@ class _Rows:
 
     @property
     def traces(self) -> list[int]:
-        """Those that change: the maps, and letters where they do."""
+        """Indices of the traces that change: the heatmaps, and the letters if their colour depends on the row."""
         return list(range(self.pieces[-1].line + 1 + (not self.shape.heads)))
 
     def changed(self, i: int) -> dict[str, object]:
-        """Colours of a row, and letters where these may be dark."""
-        maps = [[own] for own in _lines(self.pieces, self.rows[i])]
+        """The update that shows a row: its colours, and the letter colours if these depend on the row."""
+        maps = [[values] for values in _lines(self.pieces, self.rows[i])]
         if self.shape.heads:
             return {"z": maps}
         letters = _letters(self.rows[i], self.highest)
@@ -193,20 +197,26 @@ class _Rows:
     def slider(
         self, names: Sequence[str], args: Sequence[Any], active: int, **more: Any
     ) -> dict[str, Any]:
-        """A slider whose steps make these changes."""
+        """A slider whose steps apply these updates."""
         steps = [
-            {"method": "update", "label": shown(name), "args": own}
-            for name, own in zip(names, args, strict=True)
+            {"method": "update", "label": shown(name), "args": step_args}
+            for name, step_args in zip(names, args, strict=True)
         ]
         font = {"color": QUIET.light, "size": 11}
-        own = {"active": active, "pad": {"t": 16}, "minorticklen": 0, "font": font, "steps": steps}
-        return own | more
+        settings = {
+            "active": active,
+            "pad": {"t": 16},
+            "minorticklen": 0,
+            "font": font,
+            "steps": steps,
+        }
+        return settings | more
 
     def controls(self) -> list[dict[str, Any]]:
-        """A slider of rows; of many heads one of layers, which brings another of their heads."""
+        """A slider over rows; for many heads one over layers, which sets a second one over their heads."""
         shape, args = (
             self.shape,
-            [[own, {}, self.traces] for own in map(self.changed, range(len(self.rows)))],
+            [[change, {}, self.traces] for change in map(self.changed, range(len(self.rows)))],
         )
         if len(args) <= MANY or not shape.heads:
             return [self.slider(shape.names, args, shape.first)]
@@ -214,25 +224,25 @@ class _Rows:
         for i, (layer, _) in enumerate(shape.heads):
             layers.setdefault(layer, []).append(i)
         current, changes, heads = shape.heads[shape.first][0], [], {}
-        for layer, own in layers.items():
-            names = [str(shape.heads[i][1]) for i in own]
-            active = own.index(shape.first) if layer == current else 0
+        for layer, rows in layers.items():
+            names = [str(shape.heads[i][1]) for i in rows]
+            active = rows.index(shape.first) if layer == current else 0
             more = {"currentvalue": {"prefix": f"layer {layer}, head "}, "x": 0.53, "len": 0.47}
-            heads[layer] = self.slider(names, [args[i] for i in own], active, **more)
+            heads[layer] = self.slider(names, [args[i] for i in rows], active, **more)
             brought = {
                 "steps": heads[layer]["steps"],
                 "active": 0,
                 "currentvalue": more["currentvalue"],
             }
             named = {f"sliders[1].{name}": value for name, value in brought.items()}
-            changes.append([args[own[0]][0], named, self.traces])
+            changes.append([args[rows[0]][0], named, self.traces])
         more = {"currentvalue": {"prefix": "layer "}, "len": 0.47}
         by_layer = self.slider([*map(str, layers)], changes, list(layers).index(current), **more)
         return [by_layer, heads[current]]
 
 
 def _frames(fig: go.Figure, pieces: list[Piece], number: int) -> None:
-    own = LOOKS[FRAMES[number % len(FRAMES)]]
+    look = LOOKS[FRAMES[number % len(FRAMES)]]
     for piece in pieces:
         fig.add_shape(
             type="rect",
@@ -240,20 +250,20 @@ def _frames(fig: go.Figure, pieces: list[Piece], number: int) -> None:
             x1=piece.stop - 0.5,
             y0=piece.line - 0.45,
             y1=piece.line + 0.45,
-            line={"color": own.light, "width": 2, "dash": own.dash},
+            line={"color": look.light, "width": 2, "dash": look.dash},
         )
 
 
-def _key(fig: go.Figure, kinds: list[str]) -> None:
-    """What the frames mark, above the text."""
-    if not kinds:
+def _key(fig: go.Figure, labels: list[str]) -> None:
+    """Explain the frames above the text."""
+    if not labels:
         return
     texts = []
-    for number, kind in enumerate(kinds):
-        own = LOOKS[FRAMES[number % len(FRAMES)]]
+    for number, label in enumerate(labels):
+        look = LOOKS[FRAMES[number % len(FRAMES)]]
         line = {"solid": "solid", "dash": "dashed", "dot": "dotted", "dashdot": "dash-dot"}
         texts.append(
-            f'<span style="color:{own.light}">▢ {line[own.dash]} frame: {shown(kind)}</span>'
+            f'<span style="color:{look.light}">▢ {line[look.dash]} frame: {shown(label)}</span>'
         )
     fig.add_annotation(
         x=0,

@@ -1,7 +1,7 @@
-"""What all figures share: one meaning per colour, told apart without colour too.
+"""The shared style of all figures: one meaning per colour, with a second cue besides colour.
 
-The page shows the same figures in the dark by swapping each light colour for its partner, so a
-colour stands for one meaning only; black and white frames are written by name and stay.
+Pages show the same figures in the dark theme by replacing each light colour with its counterpart, so
+a colour has one meaning only; black and white frames are written by name and unchanged.
 """
 
 import json
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Look(NamedTuple):
-    """How a meaning is drawn: colour in the light and in the dark, line and marker."""
+    """The look of a meaning: colour in the light and dark theme, line and marker."""
 
     light: str
     dark: str
@@ -34,7 +34,7 @@ LOOKS: dict[Meaning, Look] = {
     "false": Look("#b5307c", "#ff8ac4", "dash", "square"),
     "reference": Look("#8a919c", "#7a8490", "dash", "triangle-up-open"),
 }
-"""By what a series is about."""
+"""Looks by the meaning of a series."""
 
 ROLES: dict[str, Meaning] = {
     "demo_text": "text",
@@ -42,7 +42,7 @@ ROLES: dict[str, Meaning] = {
     "query_text": "query",
     "target": "target",
 }
-"""What tokens of a role are about."""
+"""Meaning of the tokens of each role."""
 
 SERIES: tuple[Look, ...] = tuple(
     Look(light, dark, dash, marker)
@@ -54,7 +54,7 @@ SERIES: tuple[Look, ...] = tuple(
         ("#a4343a", "#ff9a9a"),
     )
 )
-"""Of series that have no such meaning, such as classes: twelve that differ in colour or line."""
+"""Looks of series without such a meaning, e.g. classes: twelve that differ in colour or line."""
 
 PAGE = Look("#fdfdfc", "#14171b", "", "")
 PANEL = Look("#f5f6f7", "#1d2228", "", "")
@@ -65,12 +65,12 @@ RULE = Look("#b4bac3", "#56606b", "", "")
 LINK = Look("#0b57a4", "#7fbcff", "", "")
 
 SCALE = ("#f4f4f1", "#d3dcea", "#9ab3d5", "#557db9", "#244c8f", "#0b1f47")
-"""Of values that start at 0: zero is near the page."""
+"""Colour scale of values that start at 0, whose colour is close to the page."""
 
 SCALE_DARK = ("#1f252c", "#233c57", "#2b6397", "#4b9ad6", "#98d0f5", "#f0f9ff")
 
 SIGNED_SCALE = ("#134a78", "#5b93bd", "#b9d3e6", "#f6f6f4", "#f1d5b4", "#c9762b", "#7f3b08")
-"""Of values around 0."""
+"""Colour scale of values centred on 0."""
 
 SIGNED_SCALE_DARK = ("#a8dcff", "#4a8fc0", "#24435a", "#20262d", "#5a3f24", "#c9803a", "#ffc98f")
 
@@ -80,30 +80,30 @@ BAND = 0.14
 """Opacity of interval bands."""
 
 LINE = 17
-"""Pixels of a line below a title."""
+"""Height of a line below a title, in pixels."""
 
 WIDTH = 120
-"""Characters of a line below a title: what 700 pixels hold."""
+"""Maximum characters of a line below a title, which fit in 700 pixels."""
 
 
 def look(meaning: Meaning | str, place: int = 0) -> Look:
-    """How a meaning is drawn; what has none takes a look of its own by its place."""
-    for known, own in LOOKS.items():
+    """The look of a meaning; a series without one gets a look by its index."""
+    for known, known_look in LOOKS.items():
         if known == meaning:
-            return own
+            return known_look
     return SERIES[place % len(SERIES)]
 
 
 def of_role(role: str) -> Look:
-    """How tokens of a role are drawn; template and what has no role look alike."""
+    """The look of the tokens of a role; the template and tokens without a role look alike."""
     return LOOKS[ROLES.get(role, "other")]
 
 
 def dark_colours() -> dict[str, str]:
-    """Every light colour with its partner in the dark, for pages."""
+    """The dark counterpart of every light colour, for pages."""
     pairs = {
-        own.light: own.dark
-        for own in (*LOOKS.values(), *SERIES, PAGE, PANEL, INK, QUIET, GRID, RULE)
+        colour.light: colour.dark
+        for colour in (*LOOKS.values(), *SERIES, PAGE, PANEL, INK, QUIET, GRID, RULE)
     }
     pairs[LINK.light] = LINK.dark
     for light, dark in ((SCALE, SCALE_DARK), (SIGNED_SCALE, SIGNED_SCALE_DARK)):
@@ -117,7 +117,7 @@ def steps(colours: tuple[str, ...]) -> list[tuple[float, str]]:
 
 
 def layout(text: str = "", note: str = "", **more: object) -> dict[str, Any]:
-    """Layout that all figures share; pages leave the title out."""
+    """The layout that all figures share; pages omit the title."""
     return {
         "template": "none",
         "paper_bgcolor": "rgba(0,0,0,0)",
@@ -149,12 +149,12 @@ def axis(text: str = "", **more: object) -> dict[str, object]:
 
 
 def axis_title(text: str) -> dict[str, object]:
-    """The name of an axis, no larger than its numbers."""
+    """The title of an axis, no larger than its tick labels."""
     return {"text": text, "standoff": 8, "font": {"size": 13}}
 
 
 def layer_ticks(count: int) -> list[int]:
-    """0, 5, 10, ... and the last layer; all of a few."""
+    """Ticks of a layer axis: 0, 5, 10, ... and the last layer; all layers if there are few."""
     if count <= 12:
         return list(range(count))
     step = 5 if count <= 60 else 10
@@ -163,7 +163,7 @@ def layer_ticks(count: int) -> list[int]:
 
 
 def number(value: float, digits: int = 2) -> str:
-    """A number as texts show it: true minus sign, three decimals below 0.1."""
+    """A number as text: true minus sign, three decimals below 0.1."""
     if value != value:
         return "undefined"
     places = digits + 1 if 0 < abs(value) < 0.1 else digits
@@ -171,7 +171,7 @@ def number(value: float, digits: int = 2) -> str:
 
 
 def title(text: str, note: str = "") -> dict[str, object]:
-    """Layout of a title with what is to be said below it."""
+    """Layout of a title with the note below it."""
     return {
         "text": text,
         "x": 0,
@@ -186,12 +186,12 @@ def title(text: str, note: str = "") -> dict[str, object]:
 
 
 def heading(note: str) -> int:
-    """Pixels that the title and the lines below it take, counted from the top."""
+    """Height of the title and the lines below it, in pixels from the top."""
     return 70 + LINE * max(0, len(_lines(note)) - 1)
 
 
 def top_margin(note: str) -> dict[str, int]:
-    """Room for the title, the lines below it and what stands over the axes."""
+    """Top margin for the title, the lines below it and labels above the axes."""
     return {"t": heading(note) + 30}
 
 
@@ -200,18 +200,18 @@ def _lines(note: str) -> list[str]:
 
 
 def shown(token: str) -> str:
-    """As plotly shows it: it reads tags in labels, and `<s>` is a common token."""
+    """The text escaped for plotly, which interprets tags in labels; `<s>` is a common token."""
     return escape(token, quote=False)
 
 
-# --- without a title, for where something else says it ---
+# --- without a title, where the page shows it ---
 
 PLAIN_TOP, HEADED_TOP = 16, 52
-"""Pixels above the axes: of a figure with nothing there, and of one with headings of its own."""
+"""Pixels above the axes: of a figure with nothing there, and of one with headings."""
 
 
 def untitled(figure: "go.Figure") -> dict[str, Any]:
-    """Data and layout as plain values, without the title and its room."""
+    """Data and layout as plain values, without the title and its margin."""
     plain: dict[str, Any] = json.loads(figure.to_json())
     layout = plain["layout"]
     layout.pop("template", None)
@@ -230,7 +230,7 @@ def untitled(figure: "go.Figure") -> dict[str, Any]:
 
 
 def _above(part: dict[str, Any]) -> bool:
-    """True for what stands over the axes."""
+    """True for a shape or annotation above the axes."""
     reference = str(part.get("yref", ""))
     ends = [part.get(key) for key in ("y", "y0", "y1")]
     if not (reference == "paper" or reference.endswith("domain")):

@@ -1,4 +1,4 @@
-"""Pieces of a still picture: paths, maps of one pixel per cell, words with the tags that plotly reads."""
+"""Elements of a static picture: paths, images with one pixel per cell, text with plotly's tags."""
 
 import re
 import struct
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 LINE, LETTER = 16, 6.6
-"""Pixels of a line of text, and of a letter across."""
+"""Height of a line of text and width of a letter, in pixels."""
 
 DASHES = {"dash": "7 4", "dot": "2 3", "dashdot": "7 3 2 3", "longdash": "11 5"}
 
@@ -26,7 +26,7 @@ def path(
     width: Number | None,
     more: str = 'fill="none"',
 ) -> str:
-    """A line through points; two pixels wide if no width is given."""
+    """A line through points, two pixels wide by default."""
     if not more.startswith("fill"):
         more = f'fill="none" {more}'
     line = "L".join(f"{x:.1f},{y:.1f}" for x, y in points)
@@ -34,28 +34,28 @@ def path(
 
 
 def dashed(dash: str | None) -> str:
-    """The attribute of a broken line, by plotly's name."""
+    """The SVG attribute of a dashed line, by plotly's name of the dash."""
     return f'stroke-dasharray="{DASHES[dash]}"' if dash in DASHES else ""
 
 
 def coloured(shares: npt.NDArray[np.float64], paint: Sequence[tuple[Number, str]]) -> Pixels:
-    """Pixels of values between 0 and 1; clear where there is none."""
+    """Pixels of values between 0 and 1; transparent where there is no value."""
     stops = [at for at, _ in paint]
-    tones = [[int(own[i : i + 2], 16) for _, own in paint] for i in (1, 3, 5)]
+    tones = [[int(colour[i : i + 2], 16) for _, colour in paint] for i in (1, 3, 5)]
     known = np.nan_to_num(np.clip(shares, 0, 1))
-    found = [np.interp(known, stops, tone) for tone in tones]
-    pixels: Pixels = np.stack([*found, 255.0 * ~np.isnan(shares)], -1).round().astype(np.uint8)
+    channels = [np.interp(known, stops, tone) for tone in tones]
+    pixels: Pixels = np.stack([*channels, 255.0 * ~np.isnan(shares)], -1).round().astype(np.uint8)
     return pixels
 
 
 def image(cells: Pixels, x: Sequence[Number], y: Sequence[Number]) -> str:
-    """Cells as a PNG of one pixel each, drawn between these ends."""
+    """Cells as a PNG of one pixel each, drawn between the ends `x` and `y`."""
     rows = b"".join(b"\0" + row.tobytes() for row in cells)
     head = struct.pack(">2I5B", cells.shape[1], cells.shape[0], 8, 6, 0, 0, 0)
     chunks = ((b"IHDR", head), (b"IDAT", zlib.compress(rows, 9)), (b"IEND", b""))
     png = b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-        for kind, data in chunks
+        struct.pack(">I", len(data)) + tag + data + struct.pack(">I", zlib.crc32(tag + data))
+        for tag, data in chunks
     )
     return (
         f'<image x="{x[0]:.1f}" y="{y[0]:.1f}" width="{x[1] - x[0]:.1f}" height="{y[1] - y[0]:.1f}" '
@@ -65,11 +65,11 @@ def image(cells: Pixels, x: Sequence[Number], y: Sequence[Number]) -> str:
 
 
 UNWRITTEN = re.compile(r"<[^>]+>|[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
-"""Tags, and what XML cannot hold."""
+"""Tags, and characters that XML does not allow."""
 
 
 def plain(text: str) -> str:
-    """A text of plotly without its tags."""
+    """A plotly text without its tags."""
     return unescape(UNWRITTEN.sub("", text))
 
 
@@ -84,7 +84,7 @@ def words(
     angle: Number = 0,
     family: str | None = None,
 ) -> str:
-    """Lines of text as plotly reads them: bold and colour are kept, other tags are not."""
+    """Lines of a plotly text: bold and colour are kept, other tags are dropped."""
     if not plain(text).strip():
         return ""
     lines = "".join(
@@ -100,14 +100,14 @@ def words(
 
 
 def _marked(line: str) -> str:
-    found, inside = "", 0
+    svg, inside = "", 0
     for part in re.split(r"(<[^>]+>)", line):
         colour = re.search(r'color:([^";]+)', part)
         if part.startswith(("<b>", "<span")):
             style = f'fill="{escape(colour[1])}"' if colour else 'font-weight="700"'
-            found, inside = f"{found}<tspan {style}>", inside + 1
+            svg, inside = f"{svg}<tspan {style}>", inside + 1
         elif part in ("</b>", "</span>") and inside:
-            found, inside = f"{found}</tspan>", inside - 1
+            svg, inside = f"{svg}</tspan>", inside - 1
         else:
-            found += escape(plain(part))
-    return found + "</tspan>" * inside
+            svg += escape(plain(part))
+    return svg + "</tspan>" * inside

@@ -1,4 +1,4 @@
-"""Tables: as papers print their results, and of the likeliest word after each layer."""
+"""Tables of results as in papers, and tables of the top word after each layer."""
 
 import plotly.graph_objects as go
 
@@ -7,23 +7,29 @@ from icl_mech.plots.style import INK, PAGE, PANEL, RULE, SCALE, axis, layout, sh
 from icl_mech.shapes import LensTable, Table
 
 ROW = 28
-"""Pixels of a row of one line."""
+"""Height of a row of one line, in pixels."""
 
 LINE = 44
-"""About the letters of a line in a cell; longer texts are broken."""
+"""Approximate characters of a line in a cell; longer text is wrapped."""
 
 
 def table(shape: Table) -> go.Figure:
-    """A table with a head row; columns of numbers are set to the right."""
+    """A table with a header row; columns of numbers are aligned right."""
     columns = [[row[i] for row in shape.rows] for i in range(len(shape.columns))]
-    aligned = ["left", *("right" if all(map(_number, own)) else "left" for own in columns[1:])]
+    aligned = [
+        "left",
+        *("right" if all(map(_number, column)) else "left" for column in columns[1:]),
+    ]
     longest = [
-        max([len(head), *(len(text) for text in own)])
-        for head, own in zip(shape.columns, columns, strict=True)
+        max([len(head), *(len(text) for text in column)])
+        for head, column in zip(shape.columns, columns, strict=True)
     ]
     cells = [
-        [f"<b>{shown(text)}</b>" if i in shape.bold else shown(text) for i, text in enumerate(own)]
-        for own in columns
+        [
+            f"<b>{shown(text)}</b>" if i in shape.bold else shown(text)
+            for i, text in enumerate(column)
+        ]
+        for column in columns
     ]
     fill = [PANEL.light if i in shape.bold else PAGE.light for i in range(len(shape.rows))]
     common = {"align": aligned[: len(columns)], "line": {"color": RULE.light, "width": 1}}
@@ -54,25 +60,25 @@ def table(shape: Table) -> go.Figure:
 
 
 def _number(text: str) -> bool:
-    """True for numbers, intervals, shares and empty cells."""
+    """True for numbers, intervals, percentages and empty cells."""
     return not text.strip("0123456789.,+-−–[]%×ex ∞") or text == "undefined"
 
 
 COLUMN = 190.0
-"""Pixels of a column at most."""
+"""Maximum width of a column, in pixels."""
 
 WIDTH = 780
-"""Pixels across which the columns of a page's figure lie."""
+"""Width of all columns of a figure, in pixels."""
 
 LONGEST = 18
-"""Characters of a word that a wide cell holds."""
+"""Maximum characters of a word in the widest cell."""
 
 NARROWEST = 64.0
-"""Pixels of a column at least; a figure of many is wider than a page, and scrolls."""
+"""Minimum width of a column, in pixels; a figure with many columns is wider than a page, and scrolls."""
 
 
 def lens_table(shape: LensTable) -> go.Figure:
-    """Layers down, what was read across; each cell the likeliest word, bold if it is a label."""
+    """A table with layers as rows and readouts as columns; each cell has the top word, bold if it is a label."""
     n_columns, n_layers = shape.probs.shape[:2]
     across = max(NARROWEST, min(COLUMN, WIDTH / n_columns))
     wide = max(WIDTH, across * n_columns)
@@ -83,7 +89,7 @@ def lens_table(shape: LensTable) -> go.Figure:
     settings = layout(shape.title, shape.note)
     top = settings["margin"]["t"] + 20
     fig.update_layout(**settings, height=round(tall * n_layers + top + 40))
-    if across * n_columns >= WIDTH and n_columns > 6:  # such cells cannot become narrower
+    if across * n_columns >= WIDTH and n_columns > 6:  # such cells cannot shrink further
         fig.update_layout(width=round(wide) + 160)
     places = list(range(n_columns))
     fig.update_layout(
@@ -110,7 +116,7 @@ def lens_table(shape: LensTable) -> go.Figure:
 
 
 def _words(shape: LensTable, longest: int, share: float, *, size: int) -> go.Heatmap:
-    """The likeliest words, coloured by their probability or by another number."""
+    """The top words, coloured by their probability or by another number."""
     n_columns, n_layers = shape.probs.shape[:2]
     shades = shape.probs[..., 0] if shape.shades is None else shape.shades
     highest = 1.0 if shape.shades is None else float(shades.max()) or 1.0
@@ -124,7 +130,7 @@ def _words(shape: LensTable, longest: int, share: float, *, size: int) -> go.Hea
                 for i, column in enumerate(shape.words)
             ]
         )
-    # A row each, so that equal headings stay apart.
+    # Columns are numbered, so that equal headings stay separate.
     places = list(range(n_columns))
     return go.Heatmap(
         z=[[round(float(shades[i, layer]), 4) for i in places] for layer in range(n_layers)],
@@ -156,7 +162,7 @@ def _words(shape: LensTable, longest: int, share: float, *, size: int) -> go.Hea
 
 
 def _heading(name: str, longest: int) -> str:
-    """A column's heading on two lines at most."""
+    """A column heading on at most two lines."""
     name = visible(name.strip(" ") or name)
     first, _, rest = name.partition(" ")
     if len(name) > longest and rest:

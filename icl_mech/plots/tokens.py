@@ -1,4 +1,4 @@
-"""Numbers between the tokens of a prompt: by segment for all layers, or all tokens of one."""
+"""Matrices between the tokens of a prompt: by segment for all layers, or all tokens of one layer."""
 
 import math
 from dataclasses import dataclass
@@ -11,29 +11,29 @@ from icl_mech.plots.style import LOOKS, PAGE, QUIET, SCALE, layout, of_role, sho
 from icl_mech.shapes import TokenMatrix, shortened
 
 SIDE = 640
-"""Pixels of the matrix."""
+"""Side of the matrix, in pixels."""
 
 NAMES = 140
-"""Pixels of the names of rows and columns."""
+"""Space for the names of rows and columns, in pixels."""
 
 DECADES = 4
-"""Powers of ten in the range of colours."""
+"""Number of decades in the colour range."""
 
 MARKED = ("label_word", "target")
 """Roles whose names are bold."""
 
 READABLE = 50
-"""Of more tokens than these only the marked ones are named."""
+"""If there are more tokens than this, only the marked ones are named."""
 
 
 @dataclass(frozen=True)
 class Cells:
-    """What stands along both axes.
+    """Labels along both axes.
 
     Attributes:
-        names: Written at the axes.
-        told: Shown on hovering; no two are equal.
-        roles: One each.
+        names: Names written at the axes.
+        told: Hover texts; no two are equal.
+        roles: Role of each row and column.
     """
 
     names: list[str]
@@ -42,12 +42,12 @@ class Cells:
 
 
 def token_matrix(shape: TokenMatrix) -> go.Figure:
-    """Rows receive, columns send; one logarithmic range of colours for all layers.
+    """A matrix with destinations as rows and sources as columns; all layers share one logarithmic colour range.
 
-    By segment a slider chooses the layer, and buttons those worth looking at. Without means by
-    segment one layer of all tokens is shown. Colours span four powers of ten, up to the one above
-    the largest value of any token in any layer; what is smaller has the lowest colour, as the
-    colour bar says, and hovering tells its value.
+    By segment, a slider selects the layer, and buttons the layers worth looking at. Without means by
+    segment, one layer of all tokens is shown. Colours span four decades, up to the power of ten at or
+    above the largest value of any token in any layer; smaller values have the lowest colour, as the
+    colour bar says, and are shown on hover.
     """
     layers, n = range(len(shape.values)), len(shape.tokens)
     if shape.means is None:
@@ -89,7 +89,7 @@ def token_matrix(shape: TokenMatrix) -> go.Figure:
 
 
 def _explain(fig: go.Figure) -> None:
-    """How to read the matrix, in its empty triangle."""
+    """Explain in the empty triangle how to read the matrix."""
     fig.add_annotation(
         x=0.98,
         y=0.78,
@@ -106,12 +106,12 @@ def _explain(fig: go.Figure) -> None:
 
 
 def _below(values: Float[Tensor, "layer dest src"]) -> Tensor:
-    """True below the diagonal."""
+    """A mask that is True below the diagonal."""
     return values.new_ones(values.shape[1:]).bool().tril(-1)
 
 
 def highest(values: Float[Tensor, "layer dest src"]) -> int:
-    """The power of ten at or above the largest value of all layers, the diagonal left out."""
+    """The exponent of the power of ten at or above the largest value of all layers, without the diagonal."""
     below = values.double().tril(-1)
     largest = float(below[below.isfinite()].max()) if below.numel() else 0.0
     return math.ceil(math.log10(largest) - 1e-9) if largest > 0 else 0
@@ -162,37 +162,37 @@ def _heatmap(
 
 
 def _segments(shape: TokenMatrix) -> Cells:
-    told = [
-        f"“{shown(own.name)}” ({own.start}–{own.stop - 1})"
-        if own.stop - own.start > 1
-        else f"“{shown(own.name)}” ({own.start})"
-        for own in shape.segments
+    hovers = [
+        f"“{shown(segment.name)}” ({segment.start}–{segment.stop - 1})"
+        if segment.stop - segment.start > 1
+        else f"“{shown(segment.name)}” ({segment.start})"
+        for segment in shape.segments
     ]
-    names = [shortened(own.name) for own in shape.segments]
-    return Cells(names, told, [own.role for own in shape.segments])
+    names = [shortened(segment.name) for segment in shape.segments]
+    return Cells(names, hovers, [segment.role for segment in shape.segments])
 
 
 def _tokens(shape: TokenMatrix) -> Cells:
     written = [token.replace("\n", "↵").strip(" ") or "␣" for token in shape.tokens]
-    told = [f"“{shown(text)}” ({i})" for i, text in enumerate(written)]
+    hovers = [f"“{shown(text)}” ({i})" for i, text in enumerate(written)]
     if len(written) > READABLE:
         written = [
             text if role in MARKED else "" for text, role in zip(written, shape.roles, strict=True)
         ]
-    return Cells(list(map(shortened, written)), told, list(shape.roles))
+    return Cells(list(map(shortened, written)), hovers, list(shape.roles))
 
 
 def _tick_texts(cells: Cells) -> list[str]:
-    """Names in the colours of their roles, label words and target bold."""
-    found = []
+    """Names in the colours of their roles; label words and the target are bold."""
+    texts = []
     for name, role in zip(cells.names, cells.roles, strict=True):
         text = f'<span style="color:{of_role(role).light}">{shown(name)}</span>'
-        found.append(f"<b>{text}</b>" if role in MARKED else text)
-    return found
+        texts.append(f"<b>{text}</b>" if role in MARKED else text)
+    return texts
 
 
 def _bands(fig: go.Figure, cells: Cells) -> None:
-    """Bars along both axes in the colours of the roles, neighbours of one role in one."""
+    """Draw bars along both axes in the colours of the roles, one per run of tokens with the same role."""
     start = 0
     for stop in range(1, len(cells.roles) + 1):
         if stop < len(cells.roles) and cells.roles[stop] == cells.roles[start]:
@@ -213,7 +213,7 @@ def _bands(fig: go.Figure, cells: Cells) -> None:
 
 
 def _shows(shape: TokenMatrix, layer: int) -> dict[str, object]:
-    return {"visible": [other == layer for other in range(len(shape.values))]}
+    return {"visible": [index == layer for index in range(len(shape.values))]}
 
 
 def _slider(shape: TokenMatrix) -> dict[str, object]:
@@ -231,7 +231,7 @@ def _slider(shape: TokenMatrix) -> dict[str, object]:
 
 
 def _buttons(shape: TokenMatrix) -> list[dict[str, object]]:
-    """To the layers worth looking at; the slider goes with them."""
+    """Buttons for the layers worth looking at, which also move the slider."""
     if not shape.telling:
         return []
     active = [layer for layer, _ in shape.telling]

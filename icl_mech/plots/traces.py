@@ -1,4 +1,4 @@
-"""Traces of a curve: its line, and its intervals as a band or as thin bars."""
+"""Traces of a curve: its line, and its intervals as a band or thin bars."""
 
 import math
 from dataclasses import dataclass
@@ -12,21 +12,21 @@ from icl_mech.plots.style import BAND, LOOKS, Look, shown
 from icl_mech.shapes import Behind, Published
 
 FEW = 12
-"""Up to this number of columns every place is written on the axis and intervals are thin bars."""
+"""Maximum number of columns for which every tick is labelled and intervals are thin bars."""
 
 DENSE = 60
-"""With more points than this not every one has a marker."""
+"""Maximum number of points for which every point has a marker."""
 
 BEHIND = 0.35
-"""Opacity of what a control gives."""
+"""Opacity of the area of a control."""
 
 DIGITS = 5
-"""Significant digits of what is drawn."""
+"""Significant digits of drawn values."""
 
 
 @dataclass(frozen=True)
 class Curve:
-    """One curve as it is drawn; not-a-number where it has no value."""
+    """One curve as drawn; NaN where it has no value."""
 
     name: str
     look: Look
@@ -37,34 +37,34 @@ class Curve:
 
     @cached_property
     def lines(self) -> list[str]:
-        """Its name in lines."""
+        """Its name, wrapped into lines."""
         return wrapped(self.name)
 
     @property
     def label(self) -> str:
-        """Its name as plotly shows it."""
+        """Its name, escaped for plotly."""
         return "<br>".join(map(shown, self.lines))
 
     @property
     def defined(self) -> bool:
-        """True if it has a value."""
+        """True if the curve has a value."""
         return any(map(math.isfinite, self.y))
 
     @property
     def end(self) -> tuple[float, float]:
-        """Its last point."""
+        """The last defined point of the curve."""
         return next(
             (x, y) for x, y in zip(self.x[::-1], self.y[::-1], strict=True) if math.isfinite(y)
         )
 
     @property
     def bounded(self) -> bool:
-        """True if it has an interval that is wider than a point."""
+        """True if the curve has an interval of nonzero width."""
         return any(high > low for _, low, high in self.bars)
 
     @property
     def bars(self) -> list[tuple[float, float, float]]:
-        """x, low and high of its intervals."""
+        """Position, low and high of each interval."""
         every = zip(self.x, self.y, self.low, self.high, strict=True)
         return [(x, low, high) for x, *ends in every for _, low, high in [ends] if _known(ends)]
 
@@ -78,7 +78,7 @@ def _rounded(values: list[float]) -> list[float | None]:
 
 
 def number_format(values: list[float], *, percent: bool = False) -> str:
-    """How numbers of this size are written in hover texts, for d3."""
+    """The d3 format of numbers of this size in hover texts."""
     if percent:
         return ".1%"
     largest = max((abs(v) for v in values if math.isfinite(v)), default=0.0)
@@ -86,19 +86,19 @@ def number_format(values: list[float], *, percent: bool = False) -> str:
 
 
 def curve_traces(curve: Curve, x: list[float], where: str, percent: bool) -> list[go.Scatter]:
-    """Its interval and its line.
+    """The interval and the line of a curve.
 
     Args:
-        curve: What is drawn; its points may stand a little aside.
-        x: Where they belong.
+        curve: The curve; its points may be offset horizontally.
+        x: Positions of the points without the offset.
         where: What a column is, such as `layer …`.
-        percent: Values are shares.
+        percent: Values are fractions, shown as percentages.
     """
     few = len(x) <= FEW
     colour = curve.look.light
-    found = [] if few or not curve.bounded else [_band(curve)]
+    traces = [] if few or not curve.bounded else [_band(curve)]
     many = sum(map(math.isfinite, curve.y)) > DENSE
-    # Points between gaps have no line, so they keep their markers.
+    # Isolated points have no line, so they keep their markers.
     alone = not any(
         math.isfinite(a) and math.isfinite(b) for a, b in zip(curve.y, curve.y[1:], strict=False)
     )
@@ -106,7 +106,7 @@ def curve_traces(curve: Curve, x: list[float], where: str, percent: bool) -> lis
     value = f"%{{y:{form}}}"
     ends = f" [%{{customdata[0]:{form}}}, %{{customdata[1]:{form}}}]" if curve.bounded else ""
     column = shown(where).replace("…", "%{customdata[2]}")
-    found.append(
+    traces.append(
         go.Scatter(
             x=_rounded(curve.x),
             y=_rounded(curve.y),
@@ -125,7 +125,7 @@ def curve_traces(curve: Curve, x: list[float], where: str, percent: bool) -> lis
             hovertemplate=f"<b>{shown(curve.name)}</b><br>{column}: {value}{ends}<extra></extra>",
         )
     )
-    return found
+    return traces
 
 
 def _bars(curve: Curve) -> dict[str, object]:
@@ -142,7 +142,7 @@ def _bars(curve: Curve) -> dict[str, object]:
 
 
 def spread_trace(curve: Curve, values: tuple[float, ...]) -> go.Scatter:
-    """One of the values behind a curve, such as a seed, as small hollow points."""
+    """One set of values behind a curve, such as a seed, as small hollow points."""
     return go.Scatter(
         x=_rounded(curve.x),
         y=_rounded(list(values)),
@@ -156,12 +156,12 @@ def spread_trace(curve: Curve, values: tuple[float, ...]) -> go.Scatter:
 
 
 def _band(curve: Curve) -> go.Scatter:
-    """The interval of a curve."""
+    """The interval of a curve, as a band."""
     return _area(list(zip(curve.x, curve.low, curve.high, strict=True)), curve.look, curve.name)
 
 
 def behind_traces(own: Behind, x: list[float], form: str) -> list[go.Scatter]:
-    """The grey area of a control, and its middle for hover texts."""
+    """The grey area of a control, and its midline for hover texts."""
     grey = LOOKS["reference"]
     middle = [(low + high) / 2 for low, high in zip(own.low, own.high, strict=True)]
     ends = list(zip(_rounded(list(own.low)), _rounded(list(own.high)), strict=True))
@@ -185,7 +185,7 @@ def behind_traces(own: Behind, x: list[float], form: str) -> list[go.Scatter]:
 def _area(
     points: list[tuple[float, float, float]], look: Look, group_name: str, opacity: float = BAND
 ) -> go.Scatter:
-    """Between lower and upper ends, apart at gaps; a point between gaps has a narrow one."""
+    """The area between lower and upper ends, split at gaps; an isolated point gets a narrow area."""
     x: list[float] = []
     y: list[float] = []
     for known, group in groupby(points, key=lambda point: _known(list(point))):
@@ -212,7 +212,7 @@ def _area(
 
 
 def published_trace(line: Published, where: str, percent: bool) -> go.Scatter:
-    """A thin grey line, or hollow triangles where there are few points."""
+    """A published curve as a thin grey line, or as hollow triangles if it has few points."""
     grey = LOOKS["reference"]
     form = number_format(list(line.y), percent=percent)
     return go.Scatter(

@@ -1,6 +1,6 @@
-"""A figure as a file for papers: PDF or SVG, at the width of a column or of a page, in a paper's type.
+"""Export a figure for papers: PDF or SVG, at the width of a column or a page, in a serif font.
 
-Figures are laid out for a screen of 850 or, one panel below the other, of 410 pixels. At 0.76 of that their type has
+Figures are laid out for a screen of 850 pixels or, with stacked panels, 410 pixels. Scaled by 0.76, their font has
 eight points, and they are as wide as a page or a column of the usual two-column styles.
 """
 
@@ -20,17 +20,17 @@ from icl_mech.plots.style import untitled
 Width = Literal["column", "page"]
 
 INCHES: dict[Width, float] = {"column": 3.25, "page": 6.75}
-"""What a column and a page are wide."""
+"""Widths of a column and of a page, in inches."""
 
 SERIF = "STIX Two Text, Times New Roman, Nimbus Roman, Liberation Serif, serif"
 
 SCALE = 0.76
-"""From pixels of the screen's layout to CSS pixels, of which an inch has 96."""
+"""Factor from pixels of the screen layout to CSS pixels, 96 per inch."""
 
 
 @contextmanager
 def browser() -> Iterator[None]:
-    """One browser for all figures that are drawn inside, instead of one for each.
+    """Share one browser among all figures drawn inside the block.
 
     Raises:
         ResultError: kaleido is not installed.
@@ -57,7 +57,7 @@ def vector(figure: go.Figure, form: str, width: Width = "column", font: str = SE
     """The figure as PDF or SVG.
 
     Raises:
-        ResultError: kaleido, which makes it, or the browser that it needs, is not there.
+        ResultError: kaleido, which renders it, or the browser it needs is not installed.
     """
     plain = go.Figure(untitled(figure))
     plain.update_layout(font_family=font, paper_bgcolor="white", plot_bgcolor="white")
@@ -66,7 +66,7 @@ def vector(figure: go.Figure, form: str, width: Width = "column", font: str = SE
     opts = {"format": form.lstrip("."), "width": across, "height": high, "scale": SCALE}
     try:
         drawn = _kaleido().calc_fig_sync(plain.to_dict(), opts=opts)
-    except Exception as error:  # a browser fails in classes of many packages
+    except Exception as error:  # browser failures come as exceptions of many packages
         raise ResultError(
             f"kaleido could not draw the figure ({type(error).__name__}: {str(error)[:200]}). It needs Chrome "
             "or Chromium, which BROWSER_PATH may name."
@@ -82,17 +82,17 @@ def save(
     font: str = SERIF,
     overwrite: bool = False,
 ) -> Path:
-    """Write the figure as a vector file for a paper, without its title: that is the caption's.
+    """Write the figure as a vector file for a paper, without its title, which belongs in the caption.
 
     Args:
         own: The figure.
-        path: A file `.pdf` or `.svg`.
+        path: Path of a `.pdf` or `.svg` file.
         width: `column` (3.25 inches, panels one below the other) or `page` (6.75 inches).
-        font: Families, separated by commas; type has eight points.
-        overwrite: Replace the file.
+        font: Font families, separated by commas; the size is eight points.
+        overwrite: Replace an existing file.
 
     Raises:
-        ResultError: another width or form, a file that is there, or no kaleido or browser.
+        ResultError: unknown width or format, the file exists, or kaleido or the browser is missing.
     """
     file = Path(expanduser(path))
     if width not in INCHES:
@@ -103,7 +103,7 @@ def save(
         raise ResultError(f"{str(file)!r} is there; name another file, or give overwrite=True.")
     wide, narrow = own._forms
     below = narrow() if width == "column" else None
-    # What somebody changed is written as it is.
+    # A figure that the user changed is written as it is.
     unchanged = below is not None and own.to_dict() == wide().to_dict()
     content = vector(below if unchanged else own, file.suffix, width, font)
     replace_file(file, content, ResultError)

@@ -1,4 +1,4 @@
-"""Values of stretches of layers: a bar from the first to the last layer, as high as its value."""
+"""Values of windows of layers: a bar from the first to the last layer, at the height of the value."""
 
 import math
 from itertools import pairwise
@@ -21,14 +21,14 @@ from icl_mech.plots.style import (
 from icl_mech.shapes import Windows
 
 ROW = 250
-"""Pixels of a row of axes."""
+"""Height of a row of axes, in pixels."""
 
 INSET = 0.42
-"""A bar begins and ends this far beyond the middles of its outer layers."""
+"""Extension of a bar beyond the centres of its first and last layer."""
 
 
 def windows(shape: Windows) -> go.Figure:
-    """One row of axes for each width, one column for each measure; on a phone one column."""
+    """A figure with one row of axes per width and one column per measure; one column on a phone."""
     widths = sorted({stop - start + 1 for start, stop in zip(shape.first, shape.last, strict=True)})
     headings = [
         f"{name}, {width} layers at a time" if width > 1 else f"{name}, one layer at a time"
@@ -49,15 +49,15 @@ def windows(shape: Windows) -> go.Figure:
         heading.update(x=left, xanchor="left", yshift=4, font={"size": 13, "weight": 600})
     for place in range(len(headings)):
         width, measure = widths[place // len(shape.names)], place % len(shape.names)
-        own = {"row": place // columns + 1, "col": place % columns + 1}
-        _axes(fig, shape, width, measure, own)
+        cell = {"row": place // columns + 1, "col": place % columns + 1}
+        _axes(fig, shape, width, measure, cell)
     fig.update_layout(**layout(shape.title, shape.note, height=150 + ROW * rows))
     fig.update_layout(margin={"l": 60, "r": 30, "b": 60})
     return fig
 
 
 def _axes(fig: go.Figure, shape: Windows, width: int, measure: int, place: dict[str, int]) -> None:
-    own = look(shape.meanings[measure] if shape.meanings else "", measure)
+    measure_look = look(shape.meanings[measure] if shape.meanings else "", measure)
     inside = [
         i
         for i, (start, stop) in enumerate(zip(shape.first, shape.last, strict=True))
@@ -67,19 +67,23 @@ def _axes(fig: go.Figure, shape: Windows, width: int, measure: int, place: dict[
     apart = all(b - a >= width for a, b in pairwise(starts))
     bottom, top = _range(shape, measure)
     for i in inside:
-        _bar(fig, shape, measure, i, own, place, band=apart)
+        _bar(fig, shape, measure, i, measure_look, place, band=apart)
     fig.add_scatter(
         x=[(shape.first[i] + shape.last[i]) / 2 for i in inside],
         y=[float(shape.values[measure, i]) for i in inside],
         name=shape.names[measure],
         mode="markers",
-        marker={"size": 7 if apart else 5, "symbol": own.marker, "color": own.light},
+        marker={
+            "size": 7 if apart else 5,
+            "symbol": measure_look.marker,
+            "color": measure_look.light,
+        },
         error_y=None if apart else _errors(shape, measure, inside),
         customdata=[_hover(shape, measure, i) for i in inside],
         hovertemplate="%{customdata}<extra></extra>",
         **place,
     )
-    # Plotly leaves lines out of axes on which nothing is drawn yet.
+    # Plotly omits lines from axes on which nothing is drawn yet.
     for height, text in shape.levels[measure] if shape.levels else ():
         _level(fig, height, text, place)
     ticks = layer_ticks(shape.n_layers)
@@ -97,7 +101,7 @@ def _bar(
     shape: Windows,
     measure: int,
     i: int,
-    own: Look,
+    measure_look: Look,
     place: dict[str, int],
     *,
     band: bool,
@@ -111,7 +115,7 @@ def _bar(
             x1=right,
             y0=low,
             y1=high,
-            fillcolor=own.light,
+            fillcolor=measure_look.light,
             opacity=BAND,
             line={"width": 0},
             layer="below",
@@ -124,7 +128,7 @@ def _bar(
         x1=right,
         y0=value,
         y1=value,
-        line={"color": own.light, "width": 3 if band else 1.5},
+        line={"color": measure_look.light, "width": 3 if band else 1.5},
         **place,
     )
 
@@ -173,13 +177,13 @@ def _level(fig: go.Figure, height: float, text: str, place: dict[str, int]) -> N
 def _range(shape: Windows, measure: int) -> tuple[float, float]:
     if shape.y_range:
         return shape.y_range
-    found = [
+    values = [
         float(v)
         for table in (shape.values, shape.low, shape.high)
         for v in table[measure]
         if math.isfinite(float(v))
     ]
-    found += [height for height, _ in (shape.levels[measure] if shape.levels else ())]
-    lowest, highest = min([0.0, *found]), max([0.0, *found])
+    values += [height for height, _ in (shape.levels[measure] if shape.levels else ())]
+    lowest, highest = min([0.0, *values]), max([0.0, *values])
     spread = highest - lowest or 1.0
     return lowest - 0.06 * spread, highest + 0.08 * spread

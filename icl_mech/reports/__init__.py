@@ -1,4 +1,4 @@
-"""Pages: one self-contained HTML file from figures, the sentences they show and their origin."""
+"""HTML reports: one self-contained file of figures, the sentences they support, and their provenance."""
 
 from icl_mech.reports.model import (
     ClaimMatrix,

@@ -1,4 +1,4 @@
-"""Plotly figures as the page draws them: without title, in few digits, with a text in their place."""
+"""Plotly figures as a page draws them: without title, in few digits, with a text alternative."""
 
 import base64
 import math
@@ -17,11 +17,11 @@ DIGITS = 6
 """Significant digits of numbers in a figure."""
 
 SPOKEN = 8
-"""Curves or bars that the text in place of a figure tells of."""
+"""Maximum number of curves or bars that the text alternative of a figure describes."""
 
 
 def drawn(figure: "go.Figure | Shape") -> dict[str, Any]:
-    """The figure as JSON: `wide`, and `narrow` where panels go one below the other on a phone."""
+    """The figure as JSON: `wide`, and `narrow` where panels are stacked on a phone."""
     import plotly.graph_objects as go
 
     if isinstance(figure, go.Figure):
@@ -29,27 +29,27 @@ def drawn(figure: "go.Figure | Shape") -> dict[str, Any]:
     from icl_mech.plots import figure as plotted
     from icl_mech.plots import narrow_figure
 
-    found = {"wide": _prepared(plotted(figure))}
+    forms = {"wide": _prepared(plotted(figure))}
     narrow = narrow_figure(figure)
     if narrow is not None:
-        found["narrow"] = _prepared(narrow)
-    return found
+        forms["narrow"] = _prepared(narrow)
+    return forms
 
 
 def _prepared(figure: "go.Figure") -> dict[str, Any]:
-    """Data and layout without what the page says itself."""
+    """Data and layout, without the title, which the page shows itself."""
     plain = untitled(figure)
     return {"data": [_short(trace) for trace in plain["data"]], "layout": _short(plain["layout"])}
 
 
 def _short(value: object) -> Any:
-    """The same with numbers of few digits; arrays that plotly has packed become lists."""
+    """The value with its numbers rounded to `DIGITS`; arrays packed by plotly become lists."""
     if isinstance(value, dict):
         if "bdata" in value and "dtype" in value:
             return _short(_unpacked(value))
-        return {key: _short(own) for key, own in value.items()}
+        return {key: _short(entry) for key, entry in value.items()}
     if isinstance(value, list):
-        return [_short(own) for own in value]
+        return [_short(entry) for entry in value]
     if isinstance(value, float):
         return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
     return value
@@ -64,12 +64,14 @@ def _unpacked(packed: dict[str, Any]) -> Any:
 
 
 def spoken(figure: dict[str, Any]) -> str:
-    """The main numbers of a figure in a sentence, for readers who do not see it."""
+    """The main numbers of a figure in a sentence, for screen readers."""
     parts = []
     for trace in figure["data"]:
-        told = _curve(trace) if trace.get("type", "scatter") in ("scatter", "bar") else _map(trace)
-        if told:
-            parts.append(told)
+        summary = (
+            _curve(trace) if trace.get("type", "scatter") in ("scatter", "bar") else _map(trace)
+        )
+        if summary:
+            parts.append(summary)
     more = len(parts) - SPOKEN
     text = ". ".join(parts[:SPOKEN]) + (f". And {more} more" if more > 0 else "")
     axes = [
@@ -82,7 +84,7 @@ def spoken(figure: dict[str, Any]) -> str:
 
 
 def _curve(trace: dict[str, Any]) -> str:
-    """First, last, highest and lowest value of a curve or of bars that have a name."""
+    """First, lowest, highest and last value of a named curve or set of bars."""
     xs, ys = trace.get("x"), trace.get("y")
     name = trace.get("name")
     if not name or not isinstance(xs, list) or not isinstance(ys, list):
@@ -94,12 +96,12 @@ def _curve(trace: dict[str, Any]) -> str:
         return f"{name}: " + ", ".join(f"{_at(x)} {written(float(y))}" for x, y in points[:12])
     low, high = min(points, key=lambda p: p[1]), max(points, key=lambda p: p[1])
     marks = {"first": points[0], "lowest": low, "highest": high, "last": points[-1]}
-    told = [f"{what} {written(float(y))} at {_at(x)}" for what, (x, y) in marks.items()]
-    return f"{name}: " + ", ".join(told)
+    phrases = [f"{what} {written(float(y))} at {_at(x)}" for what, (x, y) in marks.items()]
+    return f"{name}: " + ", ".join(phrases)
 
 
 def _map(trace: dict[str, Any]) -> str:
-    """Highest and lowest cell of a map."""
+    """Highest and lowest cell of a heatmap."""
     cells = [
         (float(value), i, j)
         for i, row in enumerate(trace.get("z") or [])

@@ -1,4 +1,4 @@
-"""Texts, formulas and origins as HTML: whatever a text holds is shown as text."""
+"""Texts, formulas and provenance as HTML; all text is escaped."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -30,7 +30,7 @@ _SCORE = re.compile(r"\bS_(wp|pq|ww)\b")
 
 
 def text_html(text: str) -> "Markup":
-    """A text with `**bold**` parts, names in code, scores as symbols, and intervals in lighter type on one line."""
+    """A text as HTML: `**bold**` parts, names as code, scores as symbols, intervals unbroken in lighter type."""
     from markupsafe import Markup, escape
 
     marked = _BOLD.sub(r"<b>\1</b>", str(escape(text)))
@@ -40,23 +40,23 @@ def text_html(text: str) -> "Markup":
 
 
 def plain(text: str) -> str:
-    """A text without its marks, for labels that are read aloud."""
+    """A text without bold marks, for labels read by screen readers."""
     return _BOLD.sub(r"\1", text)
 
 
 def mathml(formula: str) -> "Markup":
-    """A LaTeX formula as MathML, which browsers draw without a script or fonts.
+    """A LaTeX formula as MathML, which browsers render without a script or fonts.
 
-    What the converter does not know is shown as it was written.
+    Formulas that the converter cannot handle are shown as written.
     """
     from latex2mathml.converter import convert
     from markupsafe import Markup
 
-    # The converter writes words as they are, so that they could hold any element.
-    safe = _WORDS.sub(lambda found: rf"\text{{{escape(found[1], quote=False)}}}", formula)
+    # The converter does not escape text, so that it could contain any element.
+    safe = _WORDS.sub(lambda match: rf"\text{{{escape(match[1], quote=False)}}}", formula)
     try:
         drawn = convert(safe, display="block")
-        if all(_OWN.fullmatch(own.tag) for own in ElementTree.fromstring(drawn).iter()):
+        if all(_OWN.fullmatch(element.tag) for element in ElementTree.fromstring(drawn).iter()):
             return Markup(drawn)
     except Exception:  # noqa: BLE001 - it raises errors of its own without a common class
         pass
@@ -64,16 +64,16 @@ def mathml(formula: str) -> "Markup":
 
 
 def anchor(name: str) -> str:
-    """A name as the end of an address."""
+    """A name as the fragment of a URL."""
     return re.sub(r"\W+", "-", name.lower()).strip("-") or "section"
 
 
 HIDDEN = ("d_model", "d_head", "d_vocab", "n_ctx", "n_kv_heads", "notes")
-"""Facts of a model that its name implies."""
+"""Facts about a model that its name implies; left out."""
 
 
 def origin_rows(provenance: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Names and values, nested ones joined; what is empty is left out."""
+    """Names and values of the provenance, nested ones joined; empty ones are left out."""
     return [
         (name.replace("_", " "), text)
         for name, value in jsonable(provenance).items()
@@ -84,9 +84,9 @@ def origin_rows(provenance: Mapping[str, Any]) -> list[tuple[str, str]]:
 def _text(value: object) -> str:
     if isinstance(value, Mapping):
         return "; ".join(
-            f"{key.replace('_', ' ')}: {f'({text})' if isinstance(own, Mapping) else text}"
-            for key, own in value.items()
-            if key not in HIDDEN and (text := _text(own))
+            f"{key.replace('_', ' ')}: {f'({text})' if isinstance(entry, Mapping) else text}"
+            for key, entry in value.items()
+            if key not in HIDDEN and (text := _text(entry))
         )
     if isinstance(value, list):
         return _listed(value)
@@ -97,6 +97,8 @@ def _text(value: object) -> str:
 
 def _listed(values: Iterable[Any]) -> str:
     texts = [
-        f"({text})" if isinstance(own, Mapping) else text for own in values if (text := _text(own))
+        f"({text})" if isinstance(value, Mapping) else text
+        for value in values
+        if (text := _text(value))
     ]
     return ", ".join(texts)

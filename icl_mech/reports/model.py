@@ -1,4 +1,4 @@
-"""What stands on a page, before it is HTML."""
+"""The contents of a page, before it is rendered as HTML."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -16,10 +16,10 @@ STATUSES = (
     *("supported", "present, not used", "mixed"),
     *("not shown", "opposite", "cannot be judged"),
 )
-"""What can be found of a claim; each has a symbol of its own shape."""
+"""Possible outcomes for a claim; each has a symbol of a different shape."""
 
 MOST_INTERVALS = 60
-"""In all cells of a matrix of claims; of larger ones, tasks show values alone."""
+"""Maximum number of intervals in a claim matrix; in larger ones, single tasks show values only."""
 
 
 @dataclass(frozen=True)
@@ -27,9 +27,9 @@ class Fact:
     """One entry of the list of facts.
 
     Attributes:
-        name: What it is.
+        name: Name of the fact.
         value: The fact.
-        detail: More of it, in quieter type.
+        detail: Further detail, in lighter type.
     """
 
     name: str
@@ -39,15 +39,15 @@ class Fact:
 
 @dataclass(frozen=True)
 class Finding:
-    """A claim and what was found of it.
+    """A claim and its outcome.
 
     Attributes:
-        claim: In words; `**bold**` stands out in all texts.
+        claim: The claim in words; all texts may contain `**bold**`.
         status: One of `STATUSES`.
         finding: Effect, interval, comparison.
-        key: Of the section it rests on.
+        key: Key of the section with its evidence.
         brief: Effect with interval and number of prompts in one line; empty: the finding.
-        word: What stands in the place of the status, where the claim is a question.
+        word: Text shown instead of the status, if the claim is a question.
     """
 
     claim: str
@@ -60,13 +60,13 @@ class Finding:
 
 @dataclass(frozen=True)
 class Origin:
-    """What is said of a run before its sections.
+    """Findings and facts about a run, shown before its sections.
 
     Attributes:
-        findings: Claims of the paper beside what was found.
+        findings: The paper's claims and their outcomes.
         facts: Model, task, prompts, versions.
         command: The call or command that makes the page.
-        limits: What holds for all sections.
+        limits: Limitations of all sections.
     """
 
     findings: Sequence[Finding] = ()
@@ -77,12 +77,12 @@ class Origin:
 
 @dataclass(frozen=True)
 class Sign:
-    """One cell of a matrix of claims.
+    """One cell of a claim matrix.
 
     Attributes:
-        status: One of `STATUSES`; empty: nothing bears on it.
-        effects: Each with its interval, in the order of its row; empty where one is not known.
-        finding: More of it, shown on hovering.
+        status: One of `STATUSES`; empty: there is no evidence.
+        effects: Effects with intervals, in the order of the row; empty strings where unknown.
+        finding: The finding in full, shown on hover.
     """
 
     status: str
@@ -92,13 +92,13 @@ class Sign:
 
 @dataclass(frozen=True)
 class ClaimRow:
-    """One claim, beside what was found of it at every place.
+    """One claim with its outcome for every model and task.
 
     Attributes:
-        claim: In words: a name, a colon, a sentence.
-        effects: Names of what it rests on.
-        signs: One for each column.
-        key: Of the section it rests on.
+        claim: The claim in words: a name, a colon, a sentence.
+        effects: Names of the effects it rests on.
+        signs: One cell for each column.
+        key: Key of the section with its evidence.
     """
 
     claim: str
@@ -112,11 +112,11 @@ class ClaimMatrix:
     """Claims by models and tasks.
 
     Attributes:
-        caption: What it shows.
-        columns: Models, each with the places where it was judged.
+        caption: What the matrix shows.
+        columns: Models, each with the tasks on which claims were judged.
         rows: Claims.
-        remarks: What signs cannot say, one or two lines each.
-        whole: Place that sums the others up.
+        remarks: Remarks that the cells cannot express, one or two lines each.
+        whole: Name of the column that pools the others.
     """
 
     caption: str
@@ -127,7 +127,7 @@ class ClaimMatrix:
 
     @property
     def ends(self) -> list[str]:
-        """Of each column whether a model starts there, and whether it sums up."""
+        """CSS classes of each column: `start` if a model starts there, `whole` if it pools the tasks."""
         return [
             "start " * (not i) + "whole" * (place == self.whole)
             for _, places in self.columns
@@ -136,19 +136,19 @@ class ClaimMatrix:
 
     @property
     def full(self) -> bool:
-        """True if every cell has room for its intervals; else those that sum up."""
+        """True if every cell has room for its intervals; otherwise only pooled columns show them."""
         return len(self.ends) * sum(len(row.effects) for row in self.rows) <= MOST_INTERVALS
 
 
 @dataclass(frozen=True)
 class TokenValues:
-    """A number per token, by which the text of a prompt can be coloured.
+    """Rows of one number per token, by which the text of a prompt can be coloured.
 
     Attributes:
-        names: Of the rows, such as `17.5`.
+        names: Names of the rows, such as `17.5`.
         values: One number per row and token, 0 or more.
-        quantity: What they are, such as `attention`.
-        heads: (layer, head) of each row, where it has one.
+        quantity: What the values are, such as `attention`.
+        heads: (layer, head) of each row, if rows are heads.
         first: Row shown first.
     """
 
@@ -164,14 +164,14 @@ class PromptText:
     """One prompt as text.
 
     Attributes:
-        lead: Which prompt it is and what can be done with it.
+        lead: Which prompt it is and how the reader can explore it.
         tokens: Text of every token.
         roles: Role of every token.
         ids: Id of every token; empty if not known.
-        demos: Number of the demonstration of every token, None outside; empty if not known.
-        marks: What a token is framed as, or ""; empty: none is.
-        coloured: Numbers by which it can be coloured.
-        shared: Positions of tokens that hold signs of two roles.
+        demos: Index of the demonstration of every token, None outside; empty if not known.
+        marks: Label of the frame of each token, or ""; empty: no frames.
+        coloured: Values by which it can be coloured.
+        shared: Positions of tokens with characters of two roles.
     """
 
     lead: str
@@ -186,23 +186,23 @@ class PromptText:
 
 @dataclass(frozen=True)
 class Section:
-    """One numbered section: a question, its answer, a figure and where its numbers come from.
+    """One numbered section: a question, its answer, a figure and the provenance of its numbers.
 
     Attributes:
         name: The heading.
         sentence: The answer.
-        figure: A plotly figure, a shape that is drawn as one or as an HTML table, the text of a
+        figure: A plotly figure, a shape drawn as a figure or as an HTML table, the text of a
             prompt, or None.
         provenance: Model, task, seed, versions and variants.
         caption: What is drawn.
-        establishes: What follows from it.
-        limits: What does not.
+        establishes: What follows from the result.
+        limits: What does not follow from it.
         short: The heading in the contents; empty: the heading.
-        key: Of the result, for links; empty: from the heading.
-        numbers: What the CSV file and the table hold; None: there is neither.
+        key: Key of the result, for links; empty: derived from the heading.
+        numbers: Contents of the CSV file and the table; None: there is neither.
         definitions: Formulas.
-        layered: Its horizontal axis are the layers that sliders choose from.
-        first: It stands on the first level. Where any section does, all others are folded, as an appendix.
+        layered: Its horizontal axis shows the layers that sliders select.
+        first: It belongs to the main part. If any section does, all others are folded, as an appendix.
     """
 
     name: str
@@ -220,7 +220,7 @@ class Section:
     first: bool = False
 
     def of(self, task: str) -> "Section":
-        """The section on a page of several tasks."""
+        """The section renamed for a page of several tasks."""
         short = f"{task}: {self.short or self.name}"
         key = f"{task}-{self.key or self.name}"
         return replace(self, name=f"{task}: {self.name}", short=short, key=key)
@@ -231,14 +231,14 @@ class Page:
     """A page.
 
     Attributes:
-        title: Its heading, a question where there is one.
-        sections: In reading order.
+        title: Its heading, usually a question.
+        sections: Sections in reading order.
         kicker: Study and paper, above the heading.
         lead: The answer in at most two sentences, below the heading.
-        origin: Verdicts, facts, command and limits.
+        origin: Findings, facts, command and limitations.
         prompt: One prompt as text.
         about: Model, task and prompts in one line, below the heading.
-        matrix: Claims by models and tasks; it stands in the place of the list of findings, which is folded.
+        matrix: Claims by models and tasks, shown instead of the list of findings, which is folded.
     """
 
     title: str

@@ -1,6 +1,6 @@
-"""A page as the parts of a paper: vector figures, tables and a paragraph on methods in LaTeX, and their references.
+"""Export a page as parts of a paper: vector figures, LaTeX tables, a methods paragraph, and references.
 
-`paper.tex` holds all of it in two columns, so that it can be compiled and looked at.
+`paper.tex` combines all of it in two columns, so that it can be compiled and viewed.
 """
 
 import re
@@ -22,7 +22,7 @@ from icl_mech.reports.tables import HtmlTable, frame_table, shape_tables
 from icl_mech.shapes import Shape
 
 ROWS = 24
-"""Of a table; the CSV file has more."""
+"""Maximum number of rows of a table; the CSV file has all of them."""
 
 CITED = {
     "Wang et al.": "wang2023label",
@@ -30,7 +30,7 @@ CITED = {
     "Todd et al.": "todd2024function",
     "Olsson et al.": "olsson2022context",
 }
-"""Keys of `references.bib` by the words of a page."""
+"""Keys of `references.bib` by how a page cites the paper."""
 
 MARKS = {
     "supported": "+",
@@ -40,7 +40,7 @@ MARKS = {
     "opposite": "×",
     "cannot be judged": "?",
 }
-"""Of what was found, in a matrix of claims."""
+"""Symbols of the statuses in a claim matrix."""
 
 HEAD = r"""\documentclass[10pt,twocolumn]{article}
 \usepackage{iftex}
@@ -56,17 +56,17 @@ def export_page(
 ) -> Path:
     """Write a page as the parts of a paper.
 
-    `figures/NAME.pdf` and `.svg` without titles, `tables/NAME.tex` and `.csv`, `claims.tex`, of several models or
-    tasks `matrix.tex`, `methods.tex`, `references.bib`, and `paper.tex`, which holds them all. Nothing is written unless all can be made.
+    `figures/NAME.pdf` and `.svg` without titles, `tables/NAME.tex` and `.csv`, `claims.tex`, `matrix.tex` for several
+    models or tasks, `methods.tex`, `references.bib`, and `paper.tex`, which combines them. Nothing is written unless every part can be made.
 
     Args:
-        page: Of a run, a comparison or a recipe.
-        folder: A new or empty one.
-        width: Of figures: `column` (3.25 inches) or `page` (6.75 inches).
+        page: The page of a run, a comparison or a recipe.
+        folder: A new or empty folder.
+        width: Width of figures: `column` (3.25 inches) or `page` (6.75 inches).
         overwrite: Replace files of these names.
 
     Raises:
-        ResultError: figures cannot be drawn, another width, or a folder that holds something.
+        ResultError: figures cannot be drawn, the width is unknown, or the folder is not empty.
     """
     conformed("width", width, Width, ResultError)
     place = Path(expanduser(folder))
@@ -95,21 +95,19 @@ def _parts(page: Page, width: Width) -> Iterator[tuple[str, bytes]]:
                 _float("figure", rf"\includegraphics{{figures/{name}.pdf}}", caption, width)
             )
         # Several figures of one result share their numbers.
-        again = any(own.numbers is section.numbers for own in page.sections[: number - 1])
+        again = any(earlier.numbers is section.numbers for earlier in page.sections[: number - 1])
         tables = _tables(section, again)
         for place, table in enumerate(tables):
-            own = name if len(tables) == 1 else f"{name}-{place + 1}"
-            yield f"tables/{own}.tex", as_bytes(tabular(table))
-            body.append(_float("table", _shrunk(rf"\input{{tables/{own}.tex}}"), caption, "page"))
+            stem = name if len(tables) == 1 else f"{name}-{place + 1}"
+            yield f"tables/{stem}.tex", as_bytes(tabular(table))
+            body.append(_float("table", _shrunk(rf"\input{{tables/{stem}.tex}}"), caption, "page"))
         if section.numbers is not None and not again:
             yield f"tables/{name}.csv", as_bytes(csv_text(section.numbers))
     yield "claims.tex", as_bytes(_claims(page))
     matrix = ""
     if page.matrix is not None:
         yield "matrix.tex", as_bytes(_matrix(page.matrix))
-        caption = (
-            f"{page.matrix.caption} {', '.join(f'{mark}: {own}' for own, mark in MARKS.items())}."
-        )
+        caption = f"{page.matrix.caption} {', '.join(f'{mark}: {status}' for status, mark in MARKS.items())}."
         matrix = _float("table", _shrunk(r"\input{matrix.tex}"), tex_prose(caption), "page")
     yield "methods.tex", as_bytes(_methods(page))
     yield "references.bib", files("icl_mech.reports").joinpath("references.bib").read_bytes()
@@ -127,7 +125,7 @@ def _parts(page: Page, width: Width) -> Iterator[tuple[str, bytes]]:
 
 
 def _figure(section: Section, width: Width) -> go.Figure | None:
-    """What is drawn, in the layout for this width; None for tables and prompts."""
+    """The figure of a section, in the layout for this width; None for tables and prompts."""
     shown = section.figure
     if shown is None or isinstance(shown, PromptText):
         return None
@@ -147,7 +145,7 @@ def _tables(section: Section, again: bool) -> Sequence[HtmlTable]:
 
 
 def tabular(table: HtmlTable) -> str:
-    """A table as LaTeX, which needs `booktabs`."""
+    """A table as LaTeX; requires `booktabs`."""
     columns = "".join(
         "r" if all(row[place].number for row in table.rows) else "l"
         for place in range(len(table.columns))
@@ -164,50 +162,50 @@ def tabular(table: HtmlTable) -> str:
     return "\n".join([*lines, r"\bottomrule", "\\end{tabular}\n"])
 
 
-def _float(kind: str, content: str, caption: str, width: Width) -> str:
+def _float(environment: str, content: str, caption: str, width: Width) -> str:
     star = "*" if width == "page" else ""
     inside = f"\\centering\n{content}\n\\caption{{{caption}}}"
-    return f"\\begin{{{kind}{star}}}\n{inside}\n\\end{{{kind}{star}}}"
+    return f"\\begin{{{environment}{star}}}\n{inside}\n\\end{{{environment}{star}}}"
 
 
 def _shrunk(content: str) -> str:
-    """No wider than the page."""
+    """The content scaled down to the page if it is wider."""
     return rf"\resizebox{{\ifdim\width>\textwidth\textwidth\else\width\fi}}{{!}}{{{content}}}"
 
 
 def _claims(page: Page) -> str:
     rows = [
-        " & ".join(map(tex_prose, (own.claim, own.status, own.finding))) + r" \\"
-        for own in page.origin.findings
+        " & ".join(map(tex_prose, (finding.claim, finding.status, finding.finding))) + r" \\"
+        for finding in page.origin.findings
     ]
     head = r"\begin{tabular}{p{0.26\textwidth}p{0.12\textwidth}p{0.54\textwidth}}"
     lines = [r"\small", head, r"\toprule", r"claim & found & effect \\", r"\midrule", *rows]
     return "\n".join([*lines, r"\bottomrule", "\\end{tabular}\n"])
 
 
-def _matrix(own: ClaimMatrix) -> str:
-    """Claims by models and tasks; below each claim its effects, of each task alone and of all."""
-    kinds = "".join("c" * len(places) for _, places in own.columns)
+def _matrix(matrix: ClaimMatrix) -> str:
+    """Claims by models and tasks; below each claim its effects, for each task and pooled."""
+    kinds = "".join("c" * len(places) for _, places in matrix.columns)
     models = [
         rf"\multicolumn{{{len(places)}}}{{c}}{{{tex_prose(model)}}}"
-        for model, places in own.columns
+        for model, places in matrix.columns
     ]
-    tasks = [tex_prose(place) for _, places in own.columns for place in places]
-    alone = [not own.full and "whole" not in end for end in own.ends]
+    tasks = [tex_prose(place) for _, places in matrix.columns for place in places]
+    alone = [not matrix.full and "whole" not in end for end in matrix.ends]
     lines = [rf"\begin{{tabular}}{{l{kinds}}}", r"\toprule"]
     lines += [rf"{' & '.join(['', *cells])} \\" for cells in (models, tasks)]
-    for row in own.rows:
+    for row in matrix.rows:
         name, *signs = row.claim.split(":")[0], *(MARKS.get(sign.status, "") for sign in row.signs)
         lines += [r"\midrule", rf"{' & '.join(map(tex_prose, [name, *signs]))} \\"]
         for at, effect in enumerate(row.effects):
-            found = (sign.effects[at] if sign.effects else "" for sign in row.signs)
-            cells = map(_stacked, found, alone)
+            values = (sign.effects[at] if sign.effects else "" for sign in row.signs)
+            cells = map(_stacked, values, alone)
             lines.append(rf"\quad {' & '.join([tex_prose(effect), *cells])} \\")
     return "\n".join([*lines, r"\bottomrule", "\\end{tabular}\n"])
 
 
 def _stacked(effect: str, alone: bool) -> str:
-    """A value above its interval, or alone."""
+    """A value above its interval, or the value alone."""
     value, _, ends = effect.partition(" [")
     if alone or not ends:
         return tex_prose(value)
@@ -215,28 +213,32 @@ def _stacked(effect: str, alone: bool) -> str:
 
 
 def _methods(page: Page) -> str:
-    """A paragraph of what was measured, how, and of what holds for all numbers."""
-    told = [
+    """A paragraph on what was measured and how, and on limitations of all numbers."""
+    sentences = [
         rf"\textbf{{{tex_prose(fact.name)}:}} {tex_prose(f'{fact.value} ({fact.detail})' if fact.detail else fact.value)}."
         for fact in page.origin.facts
     ]
-    libraries = {str(own.provenance.get("model", {}).get("library")) for own in page.sections}
-    lens = any(own.startswith("transformer-lens") for own in libraries)
+    libraries = {
+        str(section.provenance.get("model", {}).get("library")) for section in page.sections
+    }
+    lens = any(library.startswith("transformer-lens") for library in libraries)
     where = r" on TransformerLens \cite{nanda2022transformerlens}" if lens else ""
-    told.append(rf"Measured with \texttt{{icl\_mech}} \cite{{icl_mech}}{where}.")
+    sentences.append(rf"Measured with \texttt{{icl\_mech}} \cite{{icl_mech}}{where}.")
     if cited := [key for words, key in CITED.items() if words in page.kicker]:
-        told.append(rf"What is measured follows \cite{{{','.join(cited)}}}.")
-    # One measurement may stand there in several variants; sections share theirs.
-    variants = dict.fromkeys(said for own in page.sections if (said := _variants(own)))
+        sentences.append(rf"What is measured follows \cite{{{','.join(cited)}}}.")
+    # One measurement may occur in several variants; sections may share one.
+    variants = dict.fromkeys(
+        variant for section in page.sections if (variant := _variants(section))
+    )
     if variants:
-        told.append(f"Variants: {tex_prose('; '.join(variants))}.")
-    told += [tex_prose(limit) for limit in page.origin.limits]
+        sentences.append(f"Variants: {tex_prose('; '.join(variants))}.")
+    sentences += [tex_prose(limit) for limit in page.origin.limits]
     by = "".join(f"% {line}\n" for line in page.origin.command.splitlines())
-    return f"{by}{' '.join(told)}\n"
+    return f"{by}{' '.join(sentences)}\n"
 
 
 def _variants(section: Section) -> str:
     """A measurement with its variants; empty if it has none."""
-    name, chosen = (section.provenance.get(own) for own in ("measurement", "variants"))
-    said = ", ".join(f"{key} {own}" for key, own in (chosen or {}).items() if own is not None)
-    return re.sub(r"[\[\]']", "", f"{name} ({said})".replace("_", " ")) if name and said else ""
+    name, chosen = (section.provenance.get(key) for key in ("measurement", "variants"))
+    text = ", ".join(f"{key} {value}" for key, value in (chosen or {}).items() if value is not None)
+    return re.sub(r"[\[\]']", "", f"{name} ({text})".replace("_", " ")) if name and text else ""

@@ -1,4 +1,4 @@
-"""One prompt as text: what the template writes, and what the script needs beside it."""
+"""One prompt as text: the data of the HTML template and of the script."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,19 +20,19 @@ LEGEND = {
     "span": "text in a span",
     "target": "target, where the answer is read",
 }
-"""Words of the legend, by role; a word that several roles share stands there once."""
+"""Labels of the legend, by role; roles with the same label share one entry."""
 
 
 @dataclass(frozen=True)
 class Token:
-    """One token as it is written.
+    """One token as it is displayed.
 
     Attributes:
-        text: As it can be seen, with its line breaks.
+        text: Its visible text, with its line breaks.
         role: Its role.
-        about: Position, text, role and id.
-        mark: What it is framed as, or "".
-        shared: It holds signs of two roles.
+        about: Position, role, demonstration and id, in words.
+        mark: Label of its frame, or "".
+        shared: It contains characters of two roles.
     """
 
     text: str
@@ -44,14 +44,14 @@ class Token:
 
 @dataclass(frozen=True)
 class ShownPrompt:
-    """A prompt with what its template needs.
+    """A prompt with the data its HTML template needs.
 
     Attributes:
-        id: Of its element.
-        tokens: All of them.
-        legend: Role and words of every kind of token.
-        layers: Of the map by which it can be coloured; 0: there is none.
-        coloured: Numbers by which it can be coloured too.
+        id: Id of its HTML element.
+        tokens: Its tokens.
+        legend: Role and label of each legend entry.
+        layers: Number of layers of the map by which it can be coloured; 0: there is none.
+        coloured: Further values by which it can be coloured.
         framed: What framed tokens are.
     """
 
@@ -76,17 +76,17 @@ class ShownPrompt:
         )
 
     def data(self, text: PromptText, mapped: str) -> dict[str, Any]:
-        """What the script needs; `mapped` is the id of the map."""
-        own = self.coloured
-        rows = own.values.tolist() if own else []
+        """The data the script needs; `mapped` is the id of the map."""
+        coloured = self.coloured
+        rows = coloured.values.tolist() if coloured else []
         return {
             "map": mapped if self.layers else "",
             "names": [quoted(token) for token in text.tokens],
             "about": [token.about for token in self.tokens],
             "values": coarse(rows),
-            "rows": list(own.names) if own else [],
-            "heads": [list(head) for head in own.heads] if own else [],
-            "quantity": own.quantity if own else "",
+            "rows": list(coloured.names) if coloured else [],
+            "heads": [list(head) for head in coloured.heads] if coloured else [],
+            "quantity": coloured.quantity if coloured else "",
         }
 
 

@@ -1,4 +1,4 @@
-"""A page as HTML: one file that holds everything it needs, its colours as CSS variables."""
+"""Render a page as one self-contained HTML file, with colours as CSS variables."""
 
 import json
 import re
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
 
 
 def variables() -> tuple[str, str]:
-    """CSS declarations of all colours, in the light and in the dark."""
+    """CSS declarations of all colours, for the light and the dark theme."""
     grounds = {"page": PAGE, "panel": PANEL, "ink": INK, "quiet": QUIET}
     lines = {"grid": GRID, "rule": RULE, "link": LINK}
-    looks = {str(name): own for name, own in LOOKS.items()} | grounds | lines
-    pairs = {name: (own.light, own.dark) for name, own in looks.items()}
+    looks = {str(name): look for name, look in LOOKS.items()} | grounds | lines
+    pairs = {name: (look.light, look.dark) for name, look in looks.items()}
     for number, (light, dark) in enumerate(zip(SCALE, SCALE_DARK, strict=True)):
         pairs[f"s{number}"] = (light, dark)
     light, dark = (
@@ -55,7 +55,7 @@ def variables() -> tuple[str, str]:
 
 
 def colours() -> dict[str, object]:
-    """What the script of a page needs: the dark partner of each colour, those of roles, the scale."""
+    """The colours the script of a page needs: the dark counterpart of each, role colours, the scale."""
     return {
         "dark": dark_colours(),
         "roles": {role: of_role(role).light for role in ROLE_NAMES},
@@ -72,7 +72,7 @@ SCRIPTS = ("page.js", "prompt.js", "matrix.js", "start.js")
 
 @dataclass(frozen=True)
 class Shown:
-    """One section with what its template needs."""
+    """One section with the data its HTML template needs."""
 
     section: Section
     number: int
@@ -106,14 +106,21 @@ class Writer:
         self.folded = any(section.first for section in page.sections)
 
     def shown(self) -> list[Shown]:
-        """All sections; maps first become known, so that the prompt on top can be linked to one."""
+        """All sections; they are rendered before the prompt at the top, which may be linked to one of their maps."""
         self.shared = shared_rows(self.page.sections) if self.folded else []
-        told = {own.key for own in self.page.origin.findings}
-        found: list[Shown] = []
-        # The first level comes first; what stands in a section before is not told again.
-        for i, section in enumerate(sorted(self.page.sections, key=lambda own: not own.first)):
-            own = self._section(section, i + 1)
-            same = next((one for one in found if self.folded and _same(one.section, section)), None)
+        cited = {finding.key for finding in self.page.origin.findings}
+        sections: list[Shown] = []
+        # The main part comes first; what an earlier section contains is not repeated.
+        for i, section in enumerate(sorted(self.page.sections, key=lambda each: not each.first)):
+            shown = self._section(section, i + 1)
+            same = next(
+                (
+                    earlier
+                    for earlier in sections
+                    if self.folded and _same(earlier.section, section)
+                ),
+                None,
+            )
             rows = [row for row in origin_rows(section.provenance) if row not in self.shared]
             more: dict[str, Any] = {"same": same}
             if same is None:
@@ -122,10 +129,10 @@ class Writer:
                 _SENTENCE.split(text, maxsplit=1) if section.first else [text] if text else []
                 for text in (section.sentence, section.caption)
             )
-            known = section.key in told or answer[:1] == [self.page.lead]
-            own = replace(own, told=known, answer=answer, caption=caption, **more)
-            found.append(replace(own, frame=None) if same else own)
-        return found
+            known = section.key in cited or answer[:1] == [self.page.lead]
+            shown = replace(shown, told=known, answer=answer, caption=caption, **more)
+            sections.append(replace(shown, frame=None) if same else shown)
+        return sections
 
     def _id(self, section: Section) -> str:
         name = anchor(section.key or plain(section.name))
@@ -145,15 +152,15 @@ class Writer:
         if figure is None:
             return Shown(section, number, name, "none", **more)
         if isinstance(figure, TokenMatrix) and len(figure.tokens) > 1:
-            self.maps[name] = found = packed(figure)
+            self.maps[name] = data = packed(figure)
             several = len(figure.segments) < len(figure.tokens)
-            both = several and bool(found["blob"]) and bool(found["means"])
+            both = several and bool(data["blob"]) and bool(data["means"])
             return Shown(
                 section,
                 number,
                 name,
                 "matrix",
-                layers=found["layers"],
+                layers=data["layers"],
                 n_tokens=len(figure.tokens) * both,
                 **more,
             )
@@ -164,37 +171,39 @@ class Writer:
         tables = [] if _drawn_already(figure) else shape_tables(figure)
         if tables:
             return Shown(section, number, name, "table", tables=tables, **more)
-        self.figures[name] = found = {**drawn(figure), "layered": section.layered}
+        self.figures[name] = data = {**drawn(figure), "layered": section.layered}
         if not more:
-            more["csv"] = csv_link(_points(found["wide"]))
-        height = int(found["wide"]["layout"].get("height", 450))
+            more["csv"] = csv_link(_points(data["wide"]))
+        height = int(data["wide"]["layout"].get("height", 450))
         if section.layered and isinstance(figure, LayerCurves):
             more["layers"] = figure.values.shape[1]
         return Shown(
-            section, number, name, "plot", spoken=spoken(found["wide"]), height=height, **more
+            section, number, name, "plot", spoken=spoken(data["wide"]), height=height, **more
         )
 
     def prompt(self, text: PromptText, name: str) -> ShownPrompt:
-        """A prompt whose data are put aside for the script."""
+        """The prompt for the template; its data are collected for the script."""
         names = [quoted(token) for token in text.tokens]
-        mapped = next((key for key, own in self.maps.items() if own["names"] == names), "")
+        mapped = next(
+            (key for key, token_map in self.maps.items() if token_map["names"] == names), ""
+        )
         shown = ShownPrompt.of(text, name, self.maps.get(mapped))
         self.prompts[name] = shown.data(text, mapped)
         return shown
 
 
 _SENTENCE = re.compile(r"(?<=\.)\s|(?<=\.\*\*)\s")
-"""Between the first sentence and the others."""
+"""The gap between the first sentence and the rest."""
 
 
-def _same(one: Section, other: Section) -> bool:
-    """True for figures of one result, whose numbers and definitions are the same."""
-    return one.key == other.key and one.numbers is other.numbers
+def _same(first: Section, second: Section) -> bool:
+    """True for two figures of one result, which share numbers and definitions."""
+    return first.key == second.key and first.numbers is second.numbers
 
 
 def shared_rows(sections: Sequence[Section]) -> list[tuple[str, str]]:
-    """What most results say of their origin, which is told once for all of them."""
-    counts = Counter(row for own in sections for row in origin_rows(own.provenance))
+    """Provenance rows that most results share; the page shows them once."""
+    counts = Counter(row for section in sections for row in origin_rows(section.provenance))
     return [row for row, count in counts.items() if count > len(sections) / 2]
 
 
@@ -205,12 +214,12 @@ def _drawn_already(figure: object) -> bool:
 
 
 def csv_link(text: str) -> str:
-    """A table as an address that holds it."""
+    """A CSV table as a data URL."""
     return "data:text/csv;charset=utf-8," + quote(text, safe=" ,;:/?@!$*()-_.~=")
 
 
 def _points(figure: dict[str, Any]) -> str:
-    """The points of a figure as CSV, for results that have no table of their own."""
+    """The points of a figure as CSV, for results without a table."""
     import pandas as pd
 
     rows = []
@@ -222,7 +231,7 @@ def _points(figure: dict[str, Any]) -> str:
 
 
 def embedded(value: object) -> str:
-    """JSON that can stand in a script element: it holds no sign that ends one."""
+    """JSON that is safe inside a script element: it contains no character that could end one."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     for sign in "<>&\u2028\u2029":
         text = text.replace(sign, f"\\u{ord(sign):04x}")
@@ -246,7 +255,7 @@ def _environment() -> "Environment":
 
 
 def html(page: Page, *, offline: bool | str) -> str:
-    """The whole page; the plotly script in it, from its CDN, or at an address."""
+    """The whole page, with the plotly script inline, from its CDN, or from a URL."""
     from markupsafe import Markup
     from plotly.offline import get_plotlyjs, get_plotlyjs_version
 
@@ -264,8 +273,8 @@ def html(page: Page, *, offline: bool | str) -> str:
     data = {
         "figures": writer.figures,
         "maps": {
-            name: {key: value for key, value in own.items() if key != "blob"}
-            for name, own in writer.maps.items()
+            name: {key: value for key, value in token_map.items() if key != "blob"}
+            for name, token_map in writer.maps.items()
         },
         "prompts": writer.prompts,
         "colours": colours(),
@@ -277,15 +286,19 @@ def html(page: Page, *, offline: bool | str) -> str:
             page=page,
             sections=sections,
             folded=writer.folded,
-            first_level=sum(own.section.first for own in sections),
+            first_level=sum(shown.section.first for shown in sections),
             shared=writer.shared,
-            places={own.section.key: own for own in reversed(sections)},
+            places={shown.section.key: shown for shown in reversed(sections)},
             prompt=prompt,
             maps=writer.maps,
             library=Markup(library),
             style=Markup(part("page.css").replace("/*light*/", light).replace("/*dark*/", dark)),
             script=Markup("\n".join(part(name) for name in SCRIPTS)),
             data=Markup(embedded(data)),
-            blobs={name: own["blob"] for name, own in writer.maps.items() if own["blob"]},
+            blobs={
+                name: token_map["blob"]
+                for name, token_map in writer.maps.items()
+                if token_map["blob"]
+            },
         )
     )

@@ -1,7 +1,7 @@
-"""Maps over the tokens of a prompt in few bytes: what a page needs of a `TokenMatrix`.
+"""Compact maps over the tokens of a prompt: the data a page needs from a `TokenMatrix`.
 
-Values below the diagonal are kept as 256 steps of a logarithmic scale over four decades (error
-below 2 %), compressed; means between segments as they are.
+Values below the diagonal are stored as 256 steps of a logarithmic scale over four decades (error
+below 2 %), compressed; means between segments are stored to three digits.
 """
 
 import base64
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MOST_ROWS = 8000
-"""Rows of a table of means; of larger maps it holds the telling layers only."""
+"""Maximum number of rows of a table of means; for larger maps it holds the telling layers only."""
 
 DECADES = 4
-"""Of the colour scale, below the power of ten over the largest value."""
+"""Decades of the colour scale, below the power of ten at or above the largest value."""
 
 STEPS = 255
-"""Steps of that scale."""
+"""Steps of the colour scale."""
 
 MOST = 3_000_000
-"""Values of single tokens that a page holds; of larger maps only segments are shown."""
+"""Maximum number of values of single tokens on a page; of larger maps, only segments are shown."""
 
 
 def packed(shape: TokenMatrix) -> dict[str, Any]:
-    """What the script of a page draws a map from."""
+    """The data from which the script of a page draws a map."""
     values = np.nan_to_num(shape.values.float().numpy(), posinf=0.0, neginf=0.0)
     n_layers, n = values.shape[:2]
     below = np.tril_indices(n, k=-1)
@@ -42,16 +42,16 @@ def packed(shape: TokenMatrix) -> dict[str, Any]:
     largest = float(edges.max(initial=0.0))
     high = math.ceil(math.log10(largest)) if largest > 0 else 0
     low = high - DECADES
-    found: dict[str, Any] = {
+    data: dict[str, Any] = {
         "names": [quoted(token) for token in shape.tokens],
         "roles": list(shape.roles),
         "quantity": shape.quantity,
         "layers": n_layers,
         "low": low,
         "high": high,
-        "runs": [vars(own) for own in shape.segments or _runs(shape.roles)],
+        "runs": [vars(run) for run in shape.segments or _runs(shape.roles)],
         "means": _rows(shape),
-        "telling": [list(own) for own in shape.telling],
+        "telling": [list(pair) for pair in shape.telling],
         "shares": _shares(values, shape.roles),
         "open": shape.layer,
         "blob": "",
@@ -60,17 +60,17 @@ def packed(shape: TokenMatrix) -> dict[str, Any]:
         with np.errstate(divide="ignore"):
             logs = np.log10(edges)
         codes = np.clip(np.rint((logs - low) / DECADES * STEPS), 0, STEPS).astype(np.uint8)
-        found["blob"] = base64.b64encode(gzip.compress(codes.tobytes(), 9, mtime=0)).decode()
-    return found
+        data["blob"] = base64.b64encode(gzip.compress(codes.tobytes(), 9, mtime=0)).decode()
+    return data
 
 
 def numbers(shape: TokenMatrix) -> "pd.DataFrame | None":
-    """Means between segments, one row for each layer and pair; None without segments."""
+    """Means between segments, one row per layer and pair; None without segments."""
     import pandas as pd
 
     if shape.means is None:
         return None
-    names = [f"{place}: {own.name}" for place, own in enumerate(shape.segments)]
+    names = [f"{place}: {segment.name}" for place, segment in enumerate(shape.segments)]
     pairs = list(zip(*np.tril_indices(len(names)), strict=True))
     layers = set(range(len(shape.values)))
     if len(layers) * len(pairs) > MOST_ROWS:
@@ -86,14 +86,14 @@ def numbers(shape: TokenMatrix) -> "pd.DataFrame | None":
 
 
 def _runs(roles: Sequence[str]) -> list[TokenSegment]:
-    """Runs of tokens of one role, for the bands along the axes of a map without segments."""
-    found: list[TokenSegment] = []
+    """Runs of tokens with the same role, for the bands along the axes of a map without segments."""
+    runs: list[TokenSegment] = []
     start = 0
     for role, run in groupby(roles):
         stop = start + len(list(run))
-        found.append(TokenSegment(role.replace("_", " "), role, start, stop))
+        runs.append(TokenSegment(role.replace("_", " "), role, start, stop))
         start = stop
-    return found
+    return runs
 
 
 def _rows(shape: TokenMatrix) -> list[list[float | None]]:
@@ -110,21 +110,21 @@ def _rounded(value: float) -> float | None:
 
 
 def _shares(values: NDArray[np.float32], roles: tuple[str, ...]) -> list[list[float]]:
-    """Per layer: share of the target's row in the total, and of it from labels, template, text."""
+    """Per layer: the target row's fraction of the total, and its fractions from label words, text and the rest."""
     if "target" not in roles or "label_word" not in roles:
         return []
     target = roles.index("target")
     kinds = np.array(roles)
     from_label = kinds == "label_word"
     from_text = (kinds == "demo_text") | (kinds == "query_text")
-    found = []
+    shares = []
     for layer in values:
         total = float(np.tril(layer, k=-1).sum())
         row = layer[target, :target].astype(np.float64)
         whole = float(row.sum())
-        parts = [float(row[own[:target]].sum()) for own in (from_label, from_text)]
+        parts = [float(row[mask[:target]].sum()) for mask in (from_label, from_text)]
         share = [part / whole if whole else 0.0 for part in parts]
         of_all = whole / total if total else 0.0
         rest = 1 - sum(share) if whole else 0.0
-        found.append([round(v, 4) for v in (of_all, share[0], share[1], rest)])
-    return found
+        shares.append([round(v, 4) for v in (of_all, share[0], share[1], rest)])
+    return shares

@@ -1,4 +1,4 @@
-"""HTML tables, of data frames and of the shapes that are tables."""
+"""HTML tables from data frames and from shapes shown as tables."""
 
 import math
 from dataclasses import dataclass
@@ -12,16 +12,16 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FIRST, LONGEST = 8, 400
-"""Rows of a table of numbers: those in sight, and those in a fold; the CSV file has all."""
+"""Rows of a table of numbers: visible ones, and the maximum with folded ones; the CSV file has all."""
 
 WIDEST, TALLEST = 14, 30
-"""Columns and rows of a matrix that is shown as a table; larger ones are drawn."""
+"""Maximum columns and rows of a matrix shown as a table; larger ones are drawn as figures."""
 
 WIDE = 20
-"""Characters of the name of a row or column of a matrix."""
+"""Maximum characters of a row or column name of a matrix."""
 
 FEW = 4
-"""Columns of a table of words up to which their probabilities are written out."""
+"""Up to this many columns, a table of words also shows their probabilities."""
 
 MINUS = "\N{MINUS SIGN}"
 
@@ -31,13 +31,13 @@ class Cell:
     """One cell.
 
     Attributes:
-        text: What it says.
-        interval: After it, in lighter type.
-        shade: From 0 to 1, how strongly it is coloured; None: not at all.
-        framed: It stands out by a frame.
-        bold: It stands out by its type.
-        number: Aligned at the right.
-        whole: What it says on hovering, where the text is cut.
+        text: Text of the cell.
+        interval: Interval after the text, in lighter type.
+        shade: Strength of its colour from 0 to 1; None: not coloured.
+        framed: It has a frame.
+        bold: It is in bold type.
+        number: It is a number, aligned right.
+        whole: Text shown on hover, in full where `text` is cut.
     """
 
     text: str
@@ -55,12 +55,12 @@ class HtmlTable:
 
     Attributes:
         columns: Headings.
-        rows: Cells.
-        caption: What it shows.
+        rows: Cells of each row.
+        caption: What the table shows.
         left_out: Number of rows that are not shown.
-        first: Rows in sight where the table is long, the others are in a fold; 0: all.
-        matrix: Cells are those of a matrix: centred, coloured.
-        row_title: What the rows are, over their headings.
+        first: Number of visible rows if the table is long, the others are folded; 0: all.
+        matrix: Cells are those of a matrix: centred and coloured.
+        row_title: What the rows are, above their headings.
         column_title: What the columns are.
     """
 
@@ -75,7 +75,7 @@ class HtmlTable:
 
 
 def written(value: object) -> str:
-    """A value as a table shows it: integers as they are, true minus sign, three decimals below 0.1."""
+    """A value as a table shows it: integers unchanged, true minus sign, three decimals below 0.1."""
     if isinstance(value, bool | str) or value is None:
         return "" if value is None else str(value)
     if hasattr(value, "item"):
@@ -98,7 +98,7 @@ def written(value: object) -> str:
 
 @singledispatch
 def shape_tables(shape: Shape) -> list[HtmlTable]:
-    """The tables a shape is shown as on a page; none for what is drawn as a figure."""
+    """The tables that show a shape on a page; none for shapes drawn as figures."""
     return []
 
 
@@ -124,13 +124,13 @@ def _(shape: LabelMatrix) -> list[HtmlTable]:
 
 @shape_tables.register
 def _(shape: LabelMatrices) -> list[HtmlTable]:
-    found = [shape_tables(matrix) for matrix in shape.matrices]
-    return [own for tables in found for own in tables] if all(found) else []
+    by_matrix = [shape_tables(matrix) for matrix in shape.matrices]
+    return [table for group in by_matrix for table in group] if all(by_matrix) else []
 
 
 @shape_tables.register
 def _(shape: LensTable) -> list[HtmlTable]:
-    """Layers down, what was read across."""
+    """A table with layers as rows and readouts as columns."""
     labels, rows = {word.strip() for word in shape.bold} - {""}, []
     few, shades = len(shape.words) <= FEW, shape.probs[..., 0]
     if shape.shades is not None:
@@ -146,7 +146,7 @@ def _(shape: LensTable) -> list[HtmlTable]:
                     written(probs[0]) if few else "",
                     min(1.0, max(0.0, float(shades[i, layer]))),
                     bold=word.strip() in labels,
-                    whole=", ".join(f"{quoted(own)} {prob:.3f}" for own, prob in pairs),
+                    whole=", ".join(f"{quoted(candidate)} {prob:.3f}" for candidate, prob in pairs),
                 )
             )
         rows.append(tuple(cells))
@@ -192,9 +192,11 @@ def _largest(shape: LabelMatrix) -> float:
 
 
 def frame_table(frame: "pd.DataFrame") -> HtmlTable:
-    """A data frame, of long ones the first rows in sight; interval ends stand after their values."""
+    """A data frame as a table; long ones show their first rows, and intervals follow their values."""
     if any(str(name).endswith("_low") for name in frame.columns):
-        frame = frame.drop(columns=["low", "high"], errors="ignore")  # names of before for the same
+        frame = frame.drop(
+            columns=["low", "high"], errors="ignore"
+        )  # earlier names of the same columns
     names = list(map(str, frame.columns))
     ends = {
         place: place + 1

@@ -1,4 +1,4 @@
-"""Writes pages: all or nothing, never over a file that somebody edited; `Paged`: what has a page."""
+"""Write pages atomically, never over an edited file; `Paged` is the base of everything with a page."""
 
 from collections.abc import Sequence
 from os.path import expanduser, isdir
@@ -23,18 +23,18 @@ def write_page(
 ) -> Path:
     """Write the page, all or nothing.
 
-    Its last line is a checksum, so that a page nobody edited is recognised and replaced.
+    Its last line is a checksum, by which an unedited page is recognised and may be replaced.
 
     Args:
-        path: Of the file.
+        path: Path of the file.
         page: A page, or the heading of a simple one.
-        sections: Of a simple page: figures with their sentences.
-        lead: What stands above them.
+        sections: Sections of a simple page: figures with their sentences.
+        lead: Text above the sections.
         offline: Put the plotly script into the page.
         overwrite: Replace whatever file is there.
 
     Raises:
-        ResultError: the page cannot be written, or there is a file that is no unchanged page.
+        ResultError: the page cannot be written, or the existing file is not an unedited page.
     """
     conformed("offline", offline, bool, ResultError)
     file = given_path(path, "page")
@@ -49,14 +49,14 @@ def write_page(
 def page_bytes(
     page: str | Page, sections: Sequence[Section] = (), *, lead: str = "", offline: bool = True
 ) -> bytes:
-    """What is written: `render_page` and the line by which it is recognised."""
+    """The bytes of the file: the page of `render_page`, and the checksum line by which it is recognised."""
     return sealed_page(render_page(page, sections, lead=lead, offline=offline))
 
 
 def render_page(
     page: str | Page, sections: Sequence[Section] = (), *, lead: str = "", offline: bool = True
 ) -> str:
-    """The page as text; the plotly script stands in it once."""
+    """The page as HTML, with the plotly script included once."""
     from icl_mech.reports.rendering import html
 
     whole = page if isinstance(page, Page) else Page(page, sections, lead=lead)
@@ -64,7 +64,7 @@ def render_page(
 
 
 class Paged:
-    """A run, a comparison of runs, a recipe beside its paper."""
+    """Base of everything with a page: a run, a comparison of runs, a recipe next to its paper."""
 
     def page(self) -> Page:
         """The page, which `to_html` writes."""
@@ -74,10 +74,10 @@ class Paged:
         """Write one self-contained page with all figures.
 
         Args:
-            path: Of the page.
+            path: Path of the page.
             offline: Put the plotly script into the page (about 5 MB); else load it from its CDN.
-            overwrite: Replace whatever file is there; without it, only a page that this package
-                wrote and nobody edited.
+            overwrite: Replace whatever file is there; otherwise only an unedited page that this
+                package wrote.
 
         Raises:
             ResultError: the page cannot be written, or another file is there.

@@ -1,4 +1,4 @@
-"""The few shapes results are drawn as; `icl_mech.plots` has one figure for each."""
+"""The shapes that results are drawn as; `icl_mech.plots` has one figure for each."""
 
 from icl_mech.shapes.cells import Bars, Grid, Grids, LabelMatrices, LabelMatrix, Scatter, Table
 from icl_mech.shapes.curves import MEANINGS, Behind, LayerCurves, Meaning, Panel, Published, Windows

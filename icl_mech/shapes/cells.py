@@ -1,4 +1,4 @@
-"""Cells, points and rows."""
+"""Shapes made of cells, points and rows."""
 
 from dataclasses import dataclass
 
@@ -11,19 +11,19 @@ class LabelMatrix:
     """A small matrix over named rows and columns.
 
     Attributes:
-        title: Of the figure, or of this one among several.
-        values: Not-a-number leaves a cell blank.
+        title: Title of the figure, or of this matrix among several.
+        values: One number per cell; NaN leaves a cell blank.
         rows: Names of the rows.
         columns: Names of the columns.
         row_title: What the rows are.
         column_title: What the columns are.
         quantity: Name of the value.
-        note: How to read it, below the title.
+        note: How to read it, shown below the title.
         counts: Values are counts, written as integers where they are whole.
-        diagonal: Cells of a class with itself are framed.
-        low: Lower interval ends, for hovering.
-        high: Upper interval ends.
-        ends: Values of the lightest and of the darkest colour; None: 0 and the largest.
+        diagonal: Frame the cells of the diagonal (each class with itself).
+        low: Lower ends of the intervals, shown on hover.
+        high: Upper ends of the intervals.
+        ends: Values of the lightest and of the darkest colour; None: 0 and the largest value.
     """
 
     title: str
@@ -43,7 +43,7 @@ class LabelMatrix:
 
 @dataclass(frozen=True)
 class LabelMatrices:
-    """Small matrices side by side; each has its own colours and writes its numbers."""
+    """Small matrices side by side, each with its own colour scale and its numbers written in the cells."""
 
     title: str
     matrices: tuple[LabelMatrix, ...]
@@ -52,24 +52,24 @@ class LabelMatrices:
 
 @dataclass(frozen=True)
 class Grid:
-    """A heatmap over two numbers, such as head and layer, with square cells.
+    """A heatmap over two integer axes, such as head and layer, with square cells.
 
     Attributes:
-        title: Of the figure, or of the map where there are several.
-        values: One number per cell; not-a-number leaves it blank.
+        title: Title of the figure, or of this map among several.
+        values: One number per cell; NaN leaves it blank.
         row_title: What the rows count.
         column_title: What the columns count.
         quantity: Name of the value.
-        note: How sure it is, below the title.
+        note: How certain the values are, shown below the title.
         rows: Numbers of the rows (default 0, 1, ...).
         columns: Numbers of the columns.
-        signed: Values stand around 0, so the colours do too; else they start at 0, and what is
-            below 0 is drawn as 0.
+        signed: Values are centred on 0, and so are the colours; otherwise colours start at 0, and
+            negative values are drawn as 0.
         marked: (row, column) indices of cells to frame.
-        names: Of the framed cells, written above their columns.
-        low: Lower interval ends, for hovering.
-        high: Upper interval ends.
-        dark_low: Low values are the dark ones.
+        names: Names of the framed cells, written above their columns.
+        low: Lower ends of the intervals, shown on hover.
+        high: Upper ends of the intervals.
+        dark_low: Low values are dark.
     """
 
     title: str
@@ -90,7 +90,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class Grids:
-    """Maps over the same rows and columns, one above the other, each with its own scale."""
+    """Heatmaps over the same rows and columns, one above the other, each with its own scale."""
 
     title: str
     grids: tuple[Grid, ...]
@@ -102,19 +102,19 @@ class Scatter:
     """Named points over two quantities.
 
     Attributes:
-        title: Of the figure.
-        x: Of each point.
-        y: Of each point.
-        names: Of each point, shown on hovering.
-        groups: What each point belongs to, e.g. `chosen` or `other heads`.
+        title: Title of the figure.
+        x: Horizontal value of each point.
+        y: Vertical value of each point.
+        names: Name of each point, shown on hover.
+        groups: Group of each point, e.g. `chosen` or `other heads`.
         x_title: Quantity and unit.
         y_title: Quantity and unit.
-        note: How sure it is, below the title.
-        order: Names of the groups, the most important first; empty: as they come.
-        meanings: What each group is about, in that order; empty: by its place.
-        named: Places of the points whose names are written beside them.
-        corner: What would stand far right and high.
-        levels: Horizontal lines: height and what they say.
+        note: How certain the values are, shown below the title.
+        order: Names of the groups, the most important first; empty: in order of appearance.
+        meanings: What each group is about, in that order; empty: by its index.
+        named: Indices of the points whose names are written next to them.
+        corner: Label of the upper right corner: what would lie there.
+        levels: Horizontal lines: height and label.
     """
 
     title: str
@@ -137,24 +137,24 @@ class Bars:
     """Named values with intervals, one line for each group, drawn as dots.
 
     Attributes:
-        title: Of the figure.
-        groups: Lines, from top to bottom.
-        names: Of the dots within each group; a dot keeps its look by its place.
-        values: One number per group and dot; not-a-number leaves it out.
-        low: Lower interval ends.
-        high: Upper interval ends.
+        title: Title of the figure.
+        groups: Names of the lines, from top to bottom.
+        names: Names of the dots within each group; a dot has the same look in every group.
+        values: One number per group and dot; NaN leaves the dot out.
+        low: Lower ends of the intervals.
+        high: Upper ends of the intervals.
         y_title: Quantity and unit.
-        note: How sure it is, below the title.
-        meanings: What each dot is about; empty: by its place.
-        sides: What values below and above 0 mean, such as `hurts` and `helps`; empty: 0 is no
-            line of its own.
+        note: How certain the values are, shown below the title.
+        meanings: What each dot is about; empty: by its index.
+        sides: Meaning of values below and above 0, such as `hurts` and `helps`; empty: no line is
+            drawn at 0.
         spread: Single values behind a dot, such as random draws: group, dot, values.
-        levels: Lines across all groups, such as chance: value and what it says.
+        levels: Lines across all groups, such as chance: value and label.
         published: A paper's values: group, dot, value.
-        source: Whose these are.
-        apart: Names of the axes, one for each dot, of dots that are different measures: each has
-            axes of its own. Levels stand in the first.
-        columns: Such axes side by side at most.
+        source: The paper of these values.
+        apart: Axis titles, one for each dot, where the dots are different measures: each then has
+            its own axes, and levels are drawn in the first.
+        columns: Maximum number of such axes side by side.
         single: What a single value is, such as `seed`.
     """
 
@@ -182,11 +182,11 @@ class Table:
     """Rows of texts, as papers print their results.
 
     Attributes:
-        title: Of the table.
-        columns: Heads of the columns; the first names the rows.
+        title: Title of the table.
+        columns: Column headings; the first column names the rows.
         rows: Texts, one for each column.
-        note: How to read it, below the title.
-        bold: Rows that stand out.
+        note: How to read it, shown below the title.
+        bold: Indices of the rows in bold.
     """
 
     title: str

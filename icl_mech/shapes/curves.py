@@ -1,4 +1,4 @@
-"""What a series is about; curves over layers, and what panels share."""
+"""Curves over layers, their panels, and the meanings of series."""
 
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -6,7 +6,7 @@ from typing import Literal, get_args
 from icl_mech._typing import Float, Tensor
 
 Meaning = Literal["text", "label", "other", "query", "target", "true", "false", "reference"]
-"""It decides colour, line and marker in every figure."""
+"""What a series is about; sets its colour, line and marker in every figure."""
 
 MEANINGS: tuple[Meaning, ...] = get_args(Meaning)
 
@@ -16,12 +16,12 @@ class Panel:
     """One of several axes of a figure, with some of its curves.
 
     Attributes:
-        title: What sets it apart from the others.
-        curves: Places of its curves in `LayerCurves.names`.
-        y_title: Quantity and unit; empty: that of the figure.
-        levels: Horizontal dashed lines: height and what they say.
-        remark: Words in the panel, such as `both exactly 1`.
-        y_range: Ends of the axis; None: from 0, or what the values need.
+        title: What distinguishes this panel from the others.
+        curves: Indices of its curves in `LayerCurves.names`.
+        y_title: Quantity and unit; empty: the figure's.
+        levels: Horizontal dashed lines: height and label.
+        remark: Text in the panel, such as `both exactly 1`.
+        y_range: Ends of the axis; None: from 0, or as the values require.
     """
 
     title: str
@@ -34,13 +34,13 @@ class Panel:
 
 @dataclass(frozen=True)
 class Published:
-    """A published curve, thin and grey, or hollow triangles where it has few points.
+    """A published curve, drawn thin and grey, or as hollow triangles if it has few points.
 
     Attributes:
-        name: Model and data it is of.
-        x: Where its points stand on the axis of the figure.
-        y: Their values.
-        panel: Place of its panel.
+        name: Model and data of the curve.
+        x: Positions of its points on the axis of the figure.
+        y: Values of its points.
+        panel: Index of its panel.
     """
 
     name: str
@@ -51,12 +51,12 @@ class Published:
 
 @dataclass(frozen=True)
 class Behind:
-    """A grey area behind a curve: what a control gives there.
+    """A grey area behind a curve: the range of a control.
 
     Attributes:
-        name: Of the control.
-        curve: Place of the curve.
-        low: Lower edge, one value per column; not-a-number leaves a gap.
+        name: Name of the control.
+        curve: Index of the curve.
+        low: Lower edge, one value per column; NaN leaves a gap.
         high: Upper edge.
     """
 
@@ -71,28 +71,28 @@ class LayerCurves:
     """Curves over layers (or another number) with intervals.
 
     Attributes:
-        title: Of the figure.
-        names: Of the curves, written beside them.
-        values: One row per curve; not-a-number leaves a gap.
+        title: Title of the figure.
+        names: Names of the curves, written next to them.
+        values: One row per curve; NaN leaves a gap.
         low: Lower ends of the intervals.
-        high: Upper ends.
+        high: Upper ends of the intervals.
         y_title: Quantity and unit.
-        note: How sure it is, below the title.
-        x: Where the columns stand (default 0, 1, ...).
+        note: How certain the values are, shown below the title.
+        x: Positions of the columns (default 0, 1, ...).
         x_title: What the columns are.
-        meanings: What each curve is about; empty: by its place.
-        panels: Axes side by side; none: one with all curves. Curves that may coincide and measures
-            with other units go into panels of their own.
+        meanings: What each curve is about; empty: by its index.
+        panels: Axes side by side; empty: one panel with all curves. Curves that may coincide and
+            measures with different units go into separate panels.
         columns: Panels in a row.
-        marks: Vertical lines: where, and what they say.
-        levels: Horizontal dashed lines, such as chance: height and what they say.
-        stretches: Bars above the axes: first x, last x and what they say.
+        marks: Vertical lines: position and label.
+        levels: Horizontal dashed lines, such as chance: height and label.
+        stretches: Bars above the axes: first x, last x and label.
         published: Curves of a paper.
-        apart: Points of the curves of a panel are set apart by this much.
-        percent: Values are shares, shown as percentages.
-        y_range: Ends of the axis; None: from 0, or what the values need.
-        spread: Single values behind a curve, such as seeds: place of the curve, one value per column.
-        behind: Grey areas behind curves, such as what untrained networks show.
+        apart: Horizontal offset between the points of a panel's curves.
+        percent: Values are fractions, shown as percentages.
+        y_range: Ends of the axis; None: from 0, or as the values require.
+        spread: Single values behind a curve, such as seeds: index of the curve, one value per column.
+        behind: Grey areas behind curves, such as the range of randomly initialised models.
     """
 
     title: str
@@ -120,25 +120,25 @@ class LayerCurves:
 
 @dataclass(frozen=True)
 class Windows:
-    """Values of stretches of neighbouring layers: bars from the first to the last layer of each.
+    """Values of windows of consecutive layers: bars from the first to the last layer of each.
 
-    Stretches of one width share a row of axes; every measure has a column of its own.
+    Windows of one width share a row of axes; every measure has its own column.
 
     Attributes:
-        title: Of the figure.
+        title: Title of the figure.
         first: First layer of each window.
         last: Last layer of each window, included.
-        names: Of the measures.
-        values: One row per measure; not-a-number leaves a window out.
+        names: Names of the measures.
+        values: One row per measure; NaN leaves a window out.
         low: Lower ends of the intervals.
-        high: Upper ends.
-        n_layers: Layers of the model.
+        high: Upper ends of the intervals.
+        n_layers: Number of layers of the model.
         x_title: What the layers are.
-        note: How sure it is, below the title.
-        meanings: What each measure is about; empty: by its place.
-        levels: For each measure horizontal dashed lines: height and what they say.
-        y_range: Ends of the axes; None: from 0, or what the values need.
-        columns: Axes side by side at most.
+        note: How certain the values are, shown below the title.
+        meanings: What each measure is about; empty: by its index.
+        levels: Horizontal dashed lines of each measure: height and label.
+        y_range: Ends of the axes; None: from 0, or as the values require.
+        columns: Maximum number of axes side by side.
     """
 
     title: str

@@ -1,15 +1,15 @@
-"""Tokens along the axes."""
+"""Shapes with tokens along their axes."""
 
 from dataclasses import dataclass
 
 from icl_mech._typing import Float, Tensor
 
 MANY = 12
-"""Heads up to which all are told of, and one slider holds all of them."""
+"""Up to this many heads, all are reported and share one slider."""
 
 
 def shortened(text: str, most: int = 18) -> str:
-    """The beginning of a text with …, cut between words unless that leaves less than half of the room."""
+    """The text truncated to `most` characters with …, between words unless that leaves less than half of the room."""
     if len(text) <= most:
         return text
     words = text[:most].rpartition(" ")[0]
@@ -19,13 +19,13 @@ def shortened(text: str, most: int = 18) -> str:
 
 @dataclass(frozen=True)
 class TokenSegment:
-    """A run of tokens of one role.
+    """A run of consecutive tokens of one role.
 
     Attributes:
         name: What it is: `text 1`, a label word, the template's tokens.
-        role: Of its tokens.
-        start: Its first token.
-        stop: After its last token.
+        role: Role of its tokens.
+        start: Position of its first token.
+        stop: Position after its last token.
     """
 
     name: str
@@ -39,16 +39,16 @@ class TokenMatrix:
     """One destination x source matrix per layer over the tokens of one prompt.
 
     Attributes:
-        title: Of the figure.
-        values: Layer, destination, source.
+        title: Title of the figure.
+        values: Values by layer, destination and source.
         tokens: Text of each token.
         roles: Role of each token.
         quantity: Name of the value in hover texts.
         layer: Layer shown first.
-        segments: The tokens in runs; with `means` the figure shows these, and all layers.
-        means: Layer, destination and source segment; without them one layer of all tokens.
+        segments: Runs of tokens; with `means`, the figure shows these for all layers.
+        means: Means by layer, destination and source segment; None: one layer of all tokens is shown.
         telling: Layers worth looking at, and what they show.
-        note: How to read it, below the title.
+        note: How to read it, shown below the title.
     """
 
     title: str
@@ -65,18 +65,18 @@ class TokenMatrix:
 
 @dataclass(frozen=True)
 class TokenStrips:
-    """Numbers over the tokens of one prompt, drawn on its text; several, one shown at a time.
+    """Rows of numbers over the tokens of one prompt, drawn on its text, one row at a time.
 
     Attributes:
-        title: Of the figure.
-        names: Of the rows of `values`, as the slider shows them.
+        title: Title of the figure.
+        names: Names of the rows of `values`, as the slider shows them.
         values: One number per row and token, 0 or more.
         tokens: Text of each token.
-        marks: What each token is framed as, or "".
+        marks: Label of the frame of each token, or "".
         quantity: Name of the value in hover texts.
-        note: How to read it, below the title.
+        note: How to read it, shown below the title.
         first: Row shown first.
-        heads: (layer, head) of each row, where it has one; colours are then on a square-root scale.
+        heads: (layer, head) of each row, if rows are heads; colours are then on a square-root scale.
     """
 
     title: str
@@ -92,17 +92,17 @@ class TokenStrips:
 
 @dataclass(frozen=True)
 class LensTable:
-    """The likeliest word after each layer, at one or several tokens.
+    """The top word after each layer, at one or several tokens.
 
     Attributes:
-        title: Of the figure.
-        columns: What was read, such as `true demonstrations` or a token.
-        words: By column and layer the likeliest words, best first.
+        title: Title of the figure.
+        columns: What was read out, such as `true demonstrations` or a token.
+        words: The top words by column and layer, most likely first.
         probs: Their probabilities over the vocabulary.
-        bold: Words to stand out: the label words.
-        quantity: Name of the value that gives the colour.
-        note: Which prompt, below the title.
-        shades: This value by column and layer; None: the probability of the likeliest word.
+        bold: Words in bold: the label words.
+        quantity: Name of the value that sets the colour.
+        note: Which prompt, shown below the title.
+        shades: Values of `quantity` by column and layer; None: the probability of the top word.
     """
 
     title: str
