@@ -487,6 +487,7 @@ def _plain(
 
     def keep(layer: int) -> HookFunction:
         def hook(activation: Tensor) -> None:
+            # A copy: hooks after this one may write into the activation in place.
             residuals[layer] = activation.clone()
 
         return hook

@@ -93,6 +93,7 @@ def free_memory(device: torch.device) -> int:
         with open("/proc/meminfo", encoding="ascii") as file:  # noqa: PTH123 - no real file
             fields = dict(line.split(":") for line in file)
         available = int(fields["MemAvailable"].split()[0]) * 1024
+        # RLIMIT_AS limits address space, so the virtual size counts: the first field, in pages.
         most, _ = resource.getrlimit(resource.RLIMIT_AS)
         used = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * 4096
         limited = most != resource.RLIM_INFINITY

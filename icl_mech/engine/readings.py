@@ -131,6 +131,7 @@ class Kept:
         if self.ragged:
             for value in to_host(list(values.values())):
                 for prompt, row in zip(prompts, value, strict=True):
+                    # A clone: a view would keep the values of the whole batch in memory.
                     self._rows[prompt].append(row.clone())
             return
         if not self._buffers:

@@ -188,6 +188,7 @@ def _run(ledger: Ledger, call: Call) -> tuple[float, float]:
 
 def _clocked(model: LanguageModel, run: Callable[[], object]) -> tuple[float, float]:
     """Processor and wall-clock seconds of a call; on a GPU both are wall-clock seconds."""
+    # `int` does nothing: on a CPU the work is done when the call returns.
     wait = torch.cuda.synchronize if model.device.type == "cuda" else int
     wait()
     cpu, clock = time.process_time(), time.perf_counter()

@@ -247,6 +247,7 @@ class Stack:
             yield from half.done()
 
     def _halves(self) -> "Iterator[Stack]":
+        # The joined rows would otherwise stay in memory while the halves run.
         self.__dict__.pop("segment", None)
         if len(self.parts) == 1:
             for part in self.parts[0].halves():

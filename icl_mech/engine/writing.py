@@ -114,6 +114,7 @@ class Writer(Work):
             )
         check()
         self.finite.rows(output.residual, segment, [self.part(segment)])
+        # Padding has position -1, so the largest position is that of the last token.
         last = segment.dest.argmax(1)
         residual = output.residual[segment.rows, last]
         cache = output.cache or KeyValues((), ())
