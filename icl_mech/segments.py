@@ -1,4 +1,4 @@
-"""`Segment`: the rows of prompts one forward pass computes, padded, with positions kept.
+"""`Segment`: the rows of prompts that one forward pass computes, padded, with their prompt positions.
 
 Readings and interventions work on segments only. A segment need not hold whole prompts:
 `dest` names the prompt position of every computed row and `src` that of every attended
@@ -30,11 +30,11 @@ class Segment:
         prompts: The prompts, one per batch row.
         indices: Their numbers in the run.
         spans: Computed positions of each prompt, half-open.
-        left: Padding stands on the left (else on the right).
+        left: Padding is on the left (else on the right).
         tokens: Ids of the computed rows.
         dest: Prompt position of each computed row, -1 at padding.
         src: Prompt position of each attended column (cached ones first), -1 at padding.
-        cache: Keys and values that stand before `tokens`.
+        cache: Keys and values of the positions before `tokens`.
     """
 
     model: LanguageModel
@@ -47,11 +47,11 @@ class Segment:
     src: Int[Tensor, "batch src"]
     cache: KeyValues | None = None
     start: Resume | None = None
-    """Where to enter, with the residual of the computed rows there."""
+    """The block at which to enter, with the residual of the computed rows there."""
     shift: int = 0
     """Added to prompt positions to get the position ids of the computed rows."""
     axes: tuple[Int[Tensor, "batch dest"], Int[Tensor, "batch src"]] | None = None
-    """`dest` and `src` as they lie in the host's memory, if known."""
+    """Copies of `dest` and `src` in host memory, if known."""
 
     @classmethod
     def build(
@@ -75,7 +75,7 @@ class Segment:
             spans: Positions to compute, half-open, one pair per prompt.
             left: Pad on the left.
             cache: Keys and values of earlier positions.
-            cached: Prompt position of each cached column, -1 at padding; in the host's memory.
+            cached: Prompt position of each cached column, -1 at padding; in host memory.
             shift: Position ids of the computed rows minus their prompt positions.
 
         Raises:
@@ -107,7 +107,7 @@ class Segment:
 
     @property
     def form(self) -> tuple[object, ...]:
-        """What segments must have in common to be joined."""
+        """The properties segments must share to be joined."""
         entered = None if self.start is None else self.start.layer
         cached = None if self.cache is None else [key.shape[1:] for key in self.cache.keys]
         widths = self.dest.shape[1], self.src.shape[1]
@@ -115,13 +115,15 @@ class Segment:
 
     @classmethod
     def joined(cls, parts: Sequence["Segment"]) -> "Segment":
-        """The rows of segments of one `form`, those of each part below those of the part before."""
+        """The rows of segments with the same `form` as one segment, part after part."""
         if len(parts) == 1:
             return parts[0]
         first = parts[0]
         caches = [part.cache for part in parts if part.cache is not None]
         starts = [part.start.residual for part in parts if part.start is not None]
-        axes = tuple(torch.cat(own) for own in zip(*(p.on_host for p in parts), strict=True))
+        axes = tuple(
+            torch.cat(tensors) for tensors in zip(*(p.on_host for p in parts), strict=True)
+        )
         dest = torch.cat([part.dest for part in parts])
         return cls(
             first.model,
@@ -140,7 +142,7 @@ class Segment:
 
     @property
     def on_host(self) -> tuple[Int[Tensor, "batch dest"], Int[Tensor, "batch src"]]:
-        """`dest` and `src` in the host's memory."""
+        """`dest` and `src` in host memory."""
         return (self.dest.cpu(), self.src.cpu()) if self.axes is None else self.axes
 
     @classmethod
@@ -160,7 +162,7 @@ class Segment:
 
     @cached_property
     def rows(self) -> Int[Tensor, " batch"]:
-        """0 ... batch-1, to index with."""
+        """Batch indices 0 ... batch-1, for indexing."""
         return torch.arange(len(self.prompts), device=self.tokens.device)
 
     def column(self, row: int, position: int) -> int | None:
@@ -180,7 +182,7 @@ class Segment:
 
     @cached_property
     def targets_inside(self) -> tuple[Int[Tensor, " n"], Int[Tensor, " n"]]:
-        """(batch, dest) indices of the targets computed in this segment."""
+        """Indices (batch, dest) of the targets computed in this segment."""
         columns = [self.column(row, prompt.target) for row, prompt in enumerate(self.prompts)]
         pairs = [(row, column) for row, column in enumerate(columns) if column is not None]
         table = torch.tensor(pairs, dtype=torch.long).reshape(-1, 2).T
@@ -216,16 +218,16 @@ class Segment:
 
     @cached_property
     def dest_roles(self) -> Int[Tensor, "batch dest"]:
-        """Place of each computed row's role in `ROLES`, -1 at padding."""
+        """Index in `ROLES` of each computed row's role, -1 at padding."""
         return self.along(self.prompts.position_roles, self.dest)
 
     @cached_property
     def src_roles(self) -> Int[Tensor, "batch src"]:
-        """Place of each column's role in `ROLES`, -1 at padding."""
+        """Index in `ROLES` of each column's role, -1 at padding."""
         return self.along(self.prompts.position_roles, self.src)
 
     def along(self, values: Int[Tensor, "batch pos"], axis: Int[Tensor, "batch n"]) -> Tensor:
-        """Per-position values of the prompts, laid along `dest` or `src`; -1 at padding."""
+        """Per-position values of the prompts, arranged along `dest` or `src`; -1 at padding."""
         values = to_device(values, axis.device)
         inside = axis.clamp(min=0, max=values.shape[1] - 1)
         laid = values.gather(1, inside)
@@ -236,7 +238,7 @@ class Segment:
         return activation[self.rows, self.target_row]
 
     def halves(self) -> "Iterator[Segment]":
-        """The same rows in two segments, for when one does not fit into memory."""
+        """The same rows in two segments, for a segment that does not fit into memory."""
         count = len(self.prompts)
         src = self.on_host[1]
         cached = src.shape[1] - self.dest.shape[1]
@@ -252,7 +254,7 @@ class Segment:
                 shift=self.shift,
             )
             if self.start is not None:
-                # The half may be narrower: its padding is cut where the whole segment had it.
+                # The half may be narrower: columns that only padded its prompts are dropped.
                 width = half.tokens.shape[1]
                 columns = slice(-width, None) if self.left else slice(0, width)
                 residual = self.start.residual[part, columns]
@@ -264,16 +266,16 @@ def check_fits(model: LanguageModel, prompts: PromptBatch) -> None:
     """Refuse prompts this model cannot run.
 
     Raises:
-        PromptError: another tokenizer's prompts, token ids outside the vocabulary, or a prompt
+        PromptError: prompts of another tokenizer, token ids outside the vocabulary, or a prompt
             longer than the context.
     """
     made_by = prompts.source.get("tokenizer")
-    own = tokenizer_identity(model.tokenizer) if made_by else None
-    if made_by and own and own["fingerprint"] != made_by["fingerprint"]:
+    identity = tokenizer_identity(model.tokenizer) if made_by else None
+    if made_by and identity and identity["fingerprint"] != made_by["fingerprint"]:
         raise PromptError(
             f"The prompts were built with the tokenizer {made_by['name']!r} (fingerprint "
-            f"{made_by['fingerprint']}), but {model.info.name!r} has {own['name']!r} "
-            f"({own['fingerprint']}), to which their ids mean other texts. Build them with this "
+            f"{made_by['fingerprint']}), but {model.info.name!r} has {identity['name']!r} "
+            f"({identity['fingerprint']}), to which their ids mean other texts. Build them with this "
             "model: build_prompts(task, model)."
         )
     longest = int(prompts.lengths.max())

@@ -1,4 +1,4 @@
-"""Gradient readings of prompts with a common beginning, which is run forward only once.
+"""Gradient readings of prompts with a common prefix (the beginning), which is run forward only once.
 
 For a batch of prompts after a beginning of keys `K` and values `V`, the loss of prompt `b`
 depends on the beginning through its own copy of `K`, `V` alone. So the backward pass has two
@@ -20,7 +20,7 @@ from icl_mech._typing import Tensor
 from icl_mech.models import KeyValues, Site
 
 Sink = tuple[int, Site, Tensor]
-"""Number of a reading, its site, and the zeros whose gradient is its reduction."""
+"""Index of a reading, its hook point, and the zeros whose gradient is its reduction."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +28,7 @@ class Beginning:
     """The common beginning with its graph, which every batch of a run goes through again.
 
     Attributes:
-        cache: Its keys and values, one prompt; those that a reading lies below ask for gradients.
+        cache: Its keys and values, one prompt; those above a reading require gradients.
         sinks: Its readings.
     """
 
@@ -36,13 +36,13 @@ class Beginning:
     sinks: Sequence[Sink]
 
     def leaves(self, seen: KeyValues) -> KeyValues:
-        """Each prompt's own copy, outside the graph; gradients are asked of those that a reading lies below."""
+        """Each prompt's copy of the keys and values, detached; those above a reading require gradients."""
         return KeyValues(
             _leaves(seen.keys, self.cache.keys), _leaves(seen.values, self.cache.values)
         )
 
     def reductions(self, gradients: Sequence[Tensor]) -> list[Tensor]:
-        """`[prompt, ...]` of each sink, from the gradients of `asking(leaves)`."""
+        """Reductions `[prompt, ...]` of each sink, from the gradients of `asking(leaves)`."""
         return _back(asking(self.cache), gradients, [sink for *_, sink in self.sinks])
 
 
@@ -53,7 +53,7 @@ class Block(NamedTuple):
         entering: The residual it starts from, one prompt.
         leaving: The residual after it.
         kept: Its keys and values.
-        sinks: Of the readings in it, in the order of the beginning's.
+        sinks: Sinks of the readings in this block, in the order of the beginning's sinks.
     """
 
     entering: Tensor
@@ -64,54 +64,54 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class RecomputedBeginning(Beginning):
-    """The common beginning without a graph: blocks run again, from the last to the lowest read.
+    """The common beginning without a graph: blocks are rerun, from the last down to the lowest one read.
 
     Attributes:
         block: Runs one block with its graph.
-        together: Prompts that go back through a block at a time.
+        together: Number of prompts backpropagated through a block at a time.
     """
 
     block: Callable[[int], Block]
     together: int
 
     def reductions(self, gradients: Sequence[Tensor]) -> list[Tensor]:
-        """As of a beginning with its graph."""
+        """Reductions of each sink, the same as those of a beginning with its graph."""
         given = iter(gradients)
         keys, values = (
-            {layer: next(given) for layer, own in enumerate(part) if own.requires_grad}
+            {layer: next(given) for layer, tensor in enumerate(part) if tensor.requires_grad}
             for part in (self.cache.keys, self.cache.values)
         )
-        found: dict[int, Tensor] = {}  # by number of the sink
+        by_sink: dict[int, Tensor] = {}  # by number of the sink
         above: list[Tensor] = []  # the gradient of the residual that leaves a block
         for layer in sorted(keys, reverse=True):
             block = self.block(layer)
             outputs = [*block.kept, *([block.leaving] if above else [])]
             vectors = [keys[layer], values[layer], *above]
-            # Keys and values that nothing read stands below have no graph.
+            # Keys and values with no reading below them have no graph.
             asked = [
                 (output, vector)
                 for output, vector in zip(outputs, vectors, strict=True)
                 if output.requires_grad
             ]
             numbers = [n for n, (_, site, _) in enumerate(self.sinks) if site.layer == layer]
-            if not asked:  # nothing later sees this block, or a hook has cut the graph
+            if not asked:  # no later block attends to this one, or a hook has cut the graph
                 above, count = [], len(keys[layer])
                 sinks = {n: self.sinks[n][2] for n in numbers}
-                found |= {n: sink.new_zeros(count, *sink.shape[1:]) for n, sink in sinks.items()}
+                by_sink |= {n: sink.new_zeros(count, *sink.shape[1:]) for n, sink in sinks.items()}
                 continue
-            entering, *own = _back(
+            entering, *reductions = _back(
                 [output for output, _ in asked],
                 [vector for _, vector in asked],
                 [block.entering, *block.sinks],
                 together=self.together,
             )
             above = [entering]
-            found |= zip(numbers, own, strict=True)
-        return [found[number] for number in range(len(self.sinks))]
+            by_sink |= zip(numbers, reductions, strict=True)
+        return [by_sink[number] for number in range(len(self.sinks))]
 
 
 def asking(cache: KeyValues) -> list[Tensor]:
-    """The keys and values that take part in the backward pass."""
+    """Keys and values that take part in the backward pass."""
     return [tensor for tensor in (*cache.keys, *cache.values) if tensor.requires_grad]
 
 
@@ -122,19 +122,21 @@ def _back(
     *,
     together: int | None = None,
 ) -> list[Tensor]:
-    """`[prompt, ...]` of each input: products of every prompt's vectors with the Jacobian."""
+    """Vector-Jacobian products `[prompt, ...]` of each input, for every prompt's vectors."""
 
-    def product(*own: Tensor) -> tuple[Tensor, ...]:
-        return torch.autograd.grad(outputs, inputs, own, retain_graph=True, materialize_grads=True)
+    def product(*grad_outputs: Tensor) -> tuple[Tensor, ...]:
+        return torch.autograd.grad(
+            outputs, inputs, grad_outputs, retain_graph=True, materialize_grads=True
+        )
 
-    # Vectors are those of a batch of one prompt.
+    # vmap maps over prompts; the graph was built with a batch of one, whose axis each vector needs.
     batched = (vector.unsqueeze(1) for vector in vectors)
-    found = torch.vmap(product, chunk_size=together)(*batched)
-    return [reduction[:, 0] for reduction in found]
+    products = torch.vmap(product, chunk_size=together)(*batched)
+    return [reduction[:, 0] for reduction in products]
 
 
-def _leaves(seen: Sequence[Tensor], own: Sequence[Tensor]) -> tuple[Tensor, ...]:
+def _leaves(seen: Sequence[Tensor], originals: Sequence[Tensor]) -> tuple[Tensor, ...]:
     return tuple(
-        copy.detach().requires_grad_(mine.requires_grad)
-        for copy, mine in zip(seen, own, strict=True)
+        copy.detach().requires_grad_(original.requires_grad)
+        for copy, original in zip(seen, originals, strict=True)
     )

@@ -1,10 +1,10 @@
-"""Refuses NaN and infinite numbers, and finds out where they come from.
+"""Reject NaN and infinite values, and locate where they arise.
 
-A NaN anywhere in a computed row reaches the residual stream that leaves the last block, and what
-is read of it. So a pass flags the rows whose residual, reductions and losses are finite. The flags
-stay on the device, where looking at one would wait for all that was asked of it before: they are
-read together (`Finite.settle`), on a CPU after each pass. Only if one of them is False, the prompt
-is run once more by itself, block by block.
+A NaN anywhere in a computed row reaches the residual stream after the last block, and everything
+read from it. So a pass flags the rows whose residual, reductions and losses are finite. The flags
+stay on the device, because reading one would wait for all work queued before it; they are read
+together (`Finite.settle`), on a CPU after each pass. Only if a flag is False is the prompt run
+once more, alone and block by block.
 """
 
 import time
@@ -27,11 +27,11 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 PATIENCE = 10.0
-"""Seconds after which a run on an accelerator looks at its flags before its end."""
+"""Seconds after which a run on an accelerator reads its flags, even before it ends."""
 
 
 class Part(NamedTuple):
-    """Whose rows of a pass they are, and what changed them."""
+    """Rows of a pass that belong to one work, and the interventions on them."""
 
     model: LanguageModel
     prompts: PromptBatch
@@ -40,7 +40,7 @@ class Part(NamedTuple):
 
     @classmethod
     def of(cls, segment: Segment, interventions: Sequence[Intervention] = ()) -> "Part":
-        """Without the segment, whose keys and values take memory."""
+        """Rows of a segment, without a reference to it: its keys and values take memory."""
         return cls(segment.model, segment.prompts, segment.indices, interventions)
 
 
@@ -52,7 +52,7 @@ _PLACES: dict[SiteName, str] = {
 
 
 class _Flags(NamedTuple):
-    """Of several quantities which rows of a pass are finite."""
+    """Which rows of a pass are finite, for several quantities."""
 
     what: Sequence[str]
     finite: Bool[Tensor, "what batch"]
@@ -61,24 +61,24 @@ class _Flags(NamedTuple):
 
 
 class Finite:
-    """Which rows of the passes of a run are finite."""
+    """Records which rows of the passes of a run are finite."""
 
     def __init__(self, *, patient: bool = False) -> None:
-        """Look at flags after each pass, or (`patient`, on an accelerator) every few seconds."""
+        """Check flags after each pass, or (`patient`, on an accelerator) every few seconds."""
         self._patient, self._since = patient, time.monotonic()
         self._flags: list[_Flags] = []
 
     def rows(
         self, residual: Float[Tensor, "batch dest d_model"], segment: Segment, parts: Sequence[Part]
     ) -> None:
-        """Flag the residual stream that leaves the last block; padding may hold anything."""
+        """Flag the residual stream after the last block; padding may hold any value."""
         finite = residual.detach().isfinite().all(-1) | (segment.dest == PADDING)
         self._flags.append(_Flags(["The residual stream"], finite.all(1)[None], parts, None))
 
     def reductions(
         self, reading: str, values: Mapping[Site, Tensor], parts: Sequence[Part], loss: Loss | None
     ) -> None:
-        """Flag what a reading keeps; scores are -inf where attention is masked."""
+        """Flag the reductions of a reading; attention scores are -inf where masked."""
         flags, what = [], []
         for site, value in values.items():
             finite = value.detach().isfinite()
@@ -94,7 +94,7 @@ class Finite:
         self._flags.append(_Flags(["The loss"], losses.detach().isfinite()[None], parts, None))
 
     def settle_if_due(self) -> None:
-        """Look at the flags unless that can wait.
+        """Check the flags unless that can wait.
 
         Raises:
             RunError: see `settle`.
@@ -106,25 +106,25 @@ class Finite:
             self.settle()
 
     def settle(self, tensors: Sequence[Tensor] = ()) -> list[Tensor]:
-        """Look at all flags, and bring other tensors to the host in the same transfer.
+        """Check all flags, and copy other tensors to the host in the same transfer.
 
         Raises:
-            RunError: which prompt, which block, what to do.
+            RunError: a value is not finite; names the prompt, the block and a remedy.
         """
         flags, self._flags = self._flags, []
         self._since = time.monotonic()
-        moved = to_host([*(own.finite for own in flags), *tensors])
-        for own, finite in zip(flags, moved, strict=False):
+        moved = to_host([*(group.finite for group in flags), *tensors])
+        for group, finite in zip(flags, moved, strict=False):
             if not bool(finite.all()):
                 number = int((~finite.all(1)).int().argmax())
                 row = int((~finite[number]).int().argmax())
-                raise _explained(own.what[number], own.parts, row, own.loss)
+                raise _explained(group.what[number], group.parts, row, group.loss)
         return moved[len(flags) :]
 
 
 @runtime_checkable
 class Checked(Protocol):
-    """What runs segments."""
+    """An object that runs segments and records whether their rows are finite."""
 
     finite: Finite
 
@@ -135,10 +135,10 @@ W = TypeVar("W", bound=Checked)
 def explained(
     method: Callable[Concatenate[W, Segment, P], R],
 ) -> Callable[Concatenate[W, Segment, P], R]:
-    """A method of `Work` that runs a segment: leaves nothing behind, and refuses what is not finite.
+    """Wrap a method of `Work` that runs a segment: undo all hooks, and reject values that are not finite.
 
     Raises:
-        RunError: which prompt, which block, what to do.
+        RunError: a value is not finite; names the prompt, the block and a remedy.
     """
 
     @wraps(method)
@@ -152,7 +152,7 @@ def explained(
 
 
 def _explained(what: str, parts: Sequence[Part], row: int, loss: Loss | None) -> RunError:
-    """The refusal, after another look at the prompt."""
+    """The error to raise, after rerunning the prompt alone to locate the first bad value."""
     for part in parts:
         if row < len(part.prompts):
             break
@@ -196,19 +196,19 @@ def _advice(model: LanguageModel, blamed: str) -> str:
 
 
 def _place(segment: Segment, hooks: Sequence[Hook], loss: Loss | None) -> str | None:
-    """The first place that is not finite, in the forward pass or else in the backward pass."""
+    """The first place with a non-finite value, in the forward pass or else in the backward pass."""
     place = _first(segment, hooks)
     return _first_gradient(segment, hooks, loss) if place is None and loss is not None else place
 
 
 def _first(segment: Segment, hooks: Sequence[Hook]) -> str | None:
-    """The first place of a forward pass that is not finite."""
-    found: list[str] = []
+    """The first place of a forward pass with a non-finite value."""
+    places: list[str] = []
 
     def watch(name: SiteName, layer: int) -> Hook:
         def hook(activation: Tensor) -> None:
             if not bool(activation.isfinite().all()):
-                found.append(_PLACES[name].format(layer))
+                places.append(_PLACES[name].format(layer))
 
         return Site(name, layer), hook
 
@@ -223,12 +223,12 @@ def _first(segment: Segment, hooks: Sequence[Hook]) -> str | None:
             model.label_logits(at_target, labels) if labels.numel() else model.logits(at_target)
         )
     if not bool(logits.isfinite().all()):
-        found.append("the final norm or the logits of the labels")
-    return found[0] if found else None
+        places.append("the final norm or the logits of the labels")
+    return places[0] if places else None
 
 
 def _first_gradient(segment: Segment, hooks: Sequence[Hook], loss: Loss) -> str | None:
-    """The first place of a backward pass, from the loss down, that is not finite."""
+    """The first place of a backward pass, from the loss down, with a non-finite gradient."""
     model, layers = segment.model, range(segment.model.info.n_layers)
     seen: list[Tensor] = []
 

@@ -1,4 +1,4 @@
-"""The hooks of one pass: those of interventions and readings, each made to count."""
+"""The hooks of one pass, from interventions and readings, each counting its calls."""
 
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
@@ -16,24 +16,25 @@ from icl_mech.segments import Segment
 
 
 class Tap(torch.autograd.Function):
-    """Passes an activation through; in the backward pass gives `sink` its reduction as gradient.
+    """Identity in the forward pass; in the backward pass the gradient of `sink` is the reduction.
 
-    `sink` is a tensor of zeros shaped like the reduction. Reading by the gradient of an
-    input, not by a side effect, keeps the reading right when a pass is recomputed.
+    `sink` is a tensor of zeros with the shape of the reduction. Reading through the gradient of an
+    input, not by a side effect, keeps the value correct when a checkpointed pass is recomputed.
     """
 
     @staticmethod
     def forward(
         ctx: Any, activation: Tensor, sink: Tensor, reduce: Callable[[Tensor, Tensor], Tensor]
     ) -> Tensor:
-        """Save the activation through autograd, which frees it in time."""
+        """Save the activation through autograd, which frees it after the backward pass."""
         ctx.save_for_backward(activation)
         ctx.reduce = reduce
+        # A view, to which autograd attaches this function's node without a copy.
         return activation.view_as(activation)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
-        """The gradient goes on unchanged; its reduction is the sink's gradient."""
+        """Pass the gradient on unchanged; its reduction is the gradient of the sink."""
         (activation,) = ctx.saved_tensors
         return gradient, ctx.reduce(activation, gradient), None
 
@@ -43,20 +44,20 @@ Hooks = Annotated[
     Sequence[tuple[Site, HookFunction]], Called("a list of pairs (Site(...), function)")
 ]
 Owned = tuple[str, Hook]
-"""A hook and whose it is, for messages."""
+"""The name of a hook's owner, for error messages, and the hook."""
 Values = list[dict[Site, Tensor]]
-"""By reading: the reduction at each of its sites."""
+"""For each reading, the reduction at each of its sites."""
 
 
 def hooks_of(intervention: Intervention, segment: Segment) -> Sequence[Hook]:
-    """The hooks of an intervention, its own or a user's.
+    """The hooks of a built-in or user-defined intervention.
 
     Raises:
-        RunError: `hooks` returned something else.
+        RunError: `hooks` did not return a list of pairs of a site and a function.
     """
     name = f"hooks() of {type(intervention).__name__}"
-    found: Sequence[Hook] = conformed(name, intervention.hooks(segment), Hooks)
-    return found
+    hooks: Sequence[Hook] = conformed(name, intervention.hooks(segment), Hooks)
+    return hooks
 
 
 def taps_of(
@@ -66,9 +67,9 @@ def taps_of(
     *,
     layer: int | None = None,
 ) -> tuple[list[Owned], list[Sink]]:
-    """Hooks of the readings and the sinks of those with gradients, of all layers or one.
+    """Hooks of the readings and sinks of the gradient readings, for all layers or one.
 
-    Without `values` to write to only readings with gradients are taken.
+    Without `values` to write to, only gradient readings are included.
     """
     sinks: list[Sink] = []
     taps: list[Owned] = []
@@ -90,7 +91,7 @@ def taps_of(
 
 
 def counted(owned: Sequence[Owned], segment: Segment) -> tuple[list[Hook], Callable[[], None]]:
-    """The hooks, and the check that all of them fired."""
+    """The hooks, and a function that raises unless all of them fired."""
     fired = [0] * len(owned)
 
     def check() -> None:
@@ -109,7 +110,7 @@ def counted(owned: Sequence[Owned], segment: Segment) -> tuple[list[Hook], Calla
 
 
 def on_rows(hooks: Sequence[Sequence[Hook]], rows: Sequence[slice]) -> list[Hook]:
-    """Hooks that each see, and change, only some rows of the batch; one hook for each site."""
+    """Hooks that each see and change only some rows of the batch; one hook per site."""
     by_site: dict[Site, list[tuple[slice, HookFunction]]] = {}
     for hooks_of_part, part in zip(hooks, rows, strict=True):
         for site, function in hooks_of_part:
@@ -124,7 +125,7 @@ def _on_rows(functions: Sequence[tuple[slice, HookFunction]]) -> HookFunction:
             given = changed[rows]
             new = function(given)
             replaced |= new is not None
-            # Without a graph most hooks write into what they are given, here a view.
+            # Without a graph most hooks write in place, here into a view of the activation.
             if new is None or new is given:
                 continue
             if changed is activation:
@@ -159,12 +160,12 @@ def _tap(reading: GradientReading[Any], site: Site, segment: Segment, sink: Tens
 def _counted(owner: str, function: HookFunction, fired: list[int], index: int) -> HookFunction:
     def hook(activation: Tensor) -> Tensor | None:
         fired[index] += 1
-        found = function(activation)
-        if found is not None and getattr(found, "shape", None) != activation.shape:
+        result = function(activation)
+        if result is not None and getattr(result, "shape", None) != activation.shape:
             raise RunError(
-                f"A hook of {owner} returned {shown(found)}; expected a tensor of shape "
+                f"A hook of {owner} returned {shown(result)}; expected a tensor of shape "
                 f"{list(activation.shape)}, or None to leave the activation as it is."
             )
-        return found
+        return result
 
     return hook

@@ -1,19 +1,19 @@
 """Ways to lay prompts out as segments; the engine chooses one, and all give the same numbers.
 
-* `Whole`: every position of every prompt; always right.
-* `Shared`: the longest common beginning is computed once per set of interventions, its keys and
-  values are seen by all prompts; rows after it are computed. For readings at the target, and
-  gradients whose reductions add up over rows (`Beginning`).
+* `Whole`: every position of every prompt; always valid.
+* `Shared`: the longest common prefix is computed once per set of interventions, all prompts attend
+  to its keys and values, and only the rows after it are computed per prompt. For readings at the
+  target, and gradients whose reductions add up over rows (`Beginning`).
 * `SharedVariants`: the same for many sets of interventions, which also share everything below
   the first block they change.
-* `TargetOnly`: keys and values of everything before the target are kept (`prepare`), each set of
+* `TargetOnly`: keys and values of everything before the target are kept (`prepare`); each set of
   interventions computes one token per prompt, from the first block it changes. For readings and
   interventions at the target only.
 
-Applications have layouts of their own, such as queries on a given cache.
+Applications define further layouts, such as queries on a given cache.
 
-`stacked` then fills passes: neighbouring segments of one form are run together, whatever the work they
-belong to.
+`stacked` then fills passes: consecutive segments of the same form are run together, whichever work
+they belong to.
 """
 
 from abc import ABC, abstractmethod
@@ -36,14 +36,14 @@ from icl_mech.prompts import PromptBatch
 from icl_mech.segments import Segment, by_length
 
 WORTH_SHARING = 8
-"""Shortest common beginning that is computed apart."""
+"""Length in tokens of the shortest common prefix that is computed separately."""
 
 
 def common_prefix(prompts: PromptBatch) -> int:
-    """Length of the longest beginning all prompts share, their targets excluded.
+    """Length of the longest prefix all prompts share, their targets excluded.
 
-    Shared are its tokens, their roles, the spans of a text, and which of them are label words of
-    which class.
+    The prompts agree there in tokens, roles, the spans of a text, and which tokens are label words
+    of which class.
     """
     first, *others = (prompt.tokens for prompt in prompts)
     length = min(prompt.target for prompt in prompts)
@@ -59,13 +59,13 @@ def common_prefix(prompts: PromptBatch) -> int:
 def can_share(
     model: LanguageModel, prompts: PromptBatch, interventions: Sequence[Intervention], apart: bool
 ) -> bool:
-    """True if the shared path gives what the whole path gives, for less.
+    """True if the shared path gives the same values as the whole path at a lower cost.
 
     Args:
-        model: What runs; hooks of the caller's own may look at positions, which move.
-        prompts: What is run.
-        interventions: What is changed.
-        apart: The common beginning can be computed apart, as far as the readings go.
+        model: The model; hooks added by the caller may look at positions, which shift.
+        prompts: The prompts to run.
+        interventions: The interventions of the run.
+        apart: The readings allow the common prefix to be computed separately.
     """
     if not apart or len(prompts) == 1 or not model.splits:
         return False
@@ -74,16 +74,16 @@ def can_share(
 
 
 Numbered = tuple[int, Segment]
-"""A segment and the number of the work (set of interventions) it is to be run by."""
+"""The index of a work (set of interventions) and a segment it is to run."""
 
 
 class Room(NamedTuple):
-    """What a pass may take.
+    """Limits of a pass.
 
     Attributes:
         tokens: Computed tokens, padding included.
-        rows: Rows of the batch; None: as many as there is room for.
-        bytes: Keys and values that stand before the computed tokens.
+        rows: Rows of the batch; None: no limit.
+        bytes: Bytes of the keys and values before the computed tokens.
     """
 
     tokens: int
@@ -103,7 +103,7 @@ class Room(NamedTuple):
 def stacked(
     works: Sequence[Work], numbered: Iterable[Numbered], room: Room, *, apart: bool
 ) -> Iterator[Stack]:
-    """Segments of one form that follow each other, in passes that fill the room; `apart`: one by one."""
+    """Stack consecutive segments of the same form into passes that fill the room; `apart`: one pass each."""
     if apart or _are_apart(works):
         yield from (Stack([works[number]], [segment]) for number, segment in numbered)
         return
@@ -122,10 +122,10 @@ def stacked(
 def _are_apart(works: Sequence[Work]) -> bool:
     """True if no pass may hold the rows of several works.
 
-    A backward pass goes back through the beginning that its work was given last, and tells by the whole
-    batch whether an intervention has cut the graph. What is taken from another run is that run's to the
-    last bit in equal batches only. An intervention of the caller's that stands in several works may keep
-    something between its hooks, of one pass at a time.
+    A backward pass goes through the beginning last set on its work, and detects from the whole batch
+    whether an intervention has cut the graph. Values taken from another run are bitwise equal only in
+    equal batches. A user-defined intervention that is part of several works may keep state between its
+    hooks, which holds for one pass at a time.
     """
     taken = any(work.takes for work in works)
     readings = [reading for work in works[:1] for reading in work.readings]
@@ -148,25 +148,25 @@ def _is_of(intervention: Intervention, package: str) -> bool:
 
 
 def entries(starts: Sequence[int], *, blocks: int, each: int, most: int, fixed: int) -> list[int]:
-    """Where works enter that first change something in the blocks `starts`, in as little time as possible.
+    """The block at which each work enters, chosen to minimise the total time.
 
-    A work may enter below its first changed block, together with others: `v` of them that enter at
-    block `e` take `(blocks - e) (fixed passes + v each)`, in `passes = ceil(v each / most)`. Up to the
-    highest entrance the plain model is run.
+    A work may enter below its first changed block, together with others: `v` works that enter at
+    block `e` take `(blocks - e) (fixed passes + v each)`, in `passes = ceil(v each / most)`. The
+    unmodified model is run up to the highest entry block.
 
     Args:
-        starts: First changed block of each.
+        starts: First changed block of each work.
         blocks: Number of blocks.
         each: Tokens of a work.
-        most: Tokens of a pass.
-        fixed: What a block costs whatever its batch, in tokens.
+        most: Tokens of a pass at most.
+        fixed: Cost of a block that does not depend on its batch, in tokens.
     """
     counts = sorted(Counter(starts).items())
 
     def cost(works: int) -> int:
         return fixed * -(-works * each // most) + works * each
 
-    # The least cost of the works that begin lowest, and where the last group of them begins.
+    # For each number of the lowest starts: the least cost, and where their last group begins.
     least: list[tuple[int, int]] = [(0, 0)]
     for end in range(1, len(counts) + 1):
         choices = []
@@ -184,53 +184,53 @@ def entries(starts: Sequence[int], *, blocks: int, each: int, most: int, fixed: 
 
 
 class Layout(ABC):
-    """How prompts become segments."""
+    """A way to lay prompts out as segments."""
 
     @property
     def whole(self) -> bool:
-        """True if every prompt is run whole and by itself, as the model's own code would."""
+        """True if every prompt is run whole and independently, as the original model code would."""
         return False
 
     def within(self, tokens: int, size: int | None, *, share: bool) -> "Layout":
-        """A given layout, told how large batches may be; those the engine chooses know.
+        """This layout with limits on its batches; layouts the engine chooses already have them.
 
         Args:
             tokens: Largest number of tokens of a batch.
             size: Largest number of prompts of a batch.
-            share: What prompts have in common may be run once for all.
+            share: The common prefix of prompts may be run once for all.
         """
         return self
 
     def over(self, change: Callable[[PromptBatch], PromptBatch]) -> "Layout":
-        """The same for prompts that are changed behind their targets."""
+        """The same layout for prompts that are changed after their targets."""
         return self
 
     @property
     def apart(self) -> bool:
-        """True if no pass may hold the rows of several works, for numbers equal to the last bit."""
+        """True if no pass may hold the rows of several works, so that values are bitwise equal."""
         return False
 
     @property
     def rows(self) -> int | None:
-        """Rows of a pass at most; None: its tokens are counted."""
+        """Largest number of rows of a pass; None: only its tokens are limited."""
         return None
 
     @abstractmethod
     def segments(self, works: Sequence[Work]) -> Iterator[Numbered]:
-        """Every prompt's target once for each work.
+        """Segments that cover every prompt's target once for each work.
 
-        Without gradients the next segment may be asked for before the last one is run.
+        Without gradients the next segment may be requested before the previous one is run.
         """
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Batched(Layout):
-    """A layout that keeps what it was told.
+    """A layout that keeps its batch limits.
 
     Attributes:
         tokens: Largest number of tokens of a batch.
         size: Largest number of prompts of a batch.
-        share: What prompts have in common may be run once for all.
+        share: The common prefix of prompts may be run once for all.
     """
 
     tokens: int = 1
@@ -238,7 +238,7 @@ class Batched(Layout):
     share: bool = True
 
     def within(self, tokens: int, size: int | None, *, share: bool) -> "Batched":
-        """With batches of this size."""
+        """This layout with batches of at most this size."""
         return replace(self, tokens=tokens, size=size, share=share)
 
 
@@ -255,19 +255,19 @@ def behind_cache(
     size: int | None,
     shift: int = 0,
 ) -> Iterator[Segment]:
-    """Batches of some prompts that see the same keys and values.
+    """Batches of some prompts that attend to the same cached keys and values.
 
-    Padding stands on the right: a hole between cached and new columns would be silently wrong
-    in layers with a sliding window.
+    Padding is on the right: a gap between cached and new columns would be silently wrong in layers
+    with a sliding window.
 
     Args:
-        model: What runs them.
+        model: The model.
         prompts: The prompts of the run.
-        rows: Numbers of those that are laid out.
+        rows: Indices of the prompts to lay out.
         spans: Their computed positions, half-open.
         cache: Keys and values of one prompt.
         cached: Prompt position of each cached column.
-        costs: Tokens each of them counts for.
+        costs: Number of tokens each prompt counts for.
         tokens: Largest number of tokens of a batch.
         size: Largest number of prompts of a batch.
         shift: Position ids of the computed rows minus their prompt positions.
@@ -291,7 +291,7 @@ class Whole(Layout):
     """Whole prompts in batches of similar length.
 
     Attributes:
-        model: What runs them.
+        model: The model.
         prompts: The prompts.
         tokens: Largest number of tokens of a batch.
         size: Largest number of prompts of a batch.
@@ -308,12 +308,12 @@ class Whole(Layout):
         return type(self) is Whole
 
     def segments(self, works: Sequence[Work]) -> Iterator[Numbered]:
-        """Each batch for every work, then the next."""
+        """Segments of each batch for every work, then of the next batch."""
         batches = by_length(
             self.prompts.lengths.tolist(),
             tokens=self.tokens,
             size=self.size,
-            # Hooks of others may look at positions, which padding on the left would move.
+            # Hooks added by the caller may look at positions, which padding on the left would shift.
             padded=not self.model.has_own_hooks,
         )
         for indices in batches:
@@ -323,17 +323,17 @@ class Whole(Layout):
 
 @dataclass(frozen=True, eq=False)
 class TargetOnly(Layout):
-    """The targets alone, on kept keys and values."""
+    """The targets alone, on prepared keys and values."""
 
     prepared: Prepared
 
     @property
     def rows(self) -> int:
-        """Of single tokens there may be many."""
+        """Largest number of rows of a pass; single-token rows are cheap, so it is large."""
         return rows_together(self.prepared.model)
 
     def segments(self, works: Sequence[Work]) -> Iterator[Numbered]:
-        """Each kept segment for every work, which goes on from the plain run where it changes it."""
+        """Each prepared segment for every work, which resumes the unmodified run at the first block it changes."""
         for work in works:
             work.take_over(self.prepared.acted)
         model, starts = self.prepared.model, [0] * len(works)
@@ -349,7 +349,7 @@ class TargetOnly(Layout):
             yield from _entering(segment, starts, [segment.cache] * len(works))
 
     def _start(self, work: Work) -> int:
-        # Kept keys and values were made under these, which no plain run knows.
+        # Prepared under interventions, the cache does not match an unmodified run, so none can be resumed.
         return (
             0
             if self.prepared.interventions
@@ -359,13 +359,13 @@ class TargetOnly(Layout):
 
 @dataclass(frozen=True, eq=False)
 class Shared(Whole):
-    """Rows after the common beginning, which each work runs once.
+    """Rows after the common beginning (prefix), which each work runs once.
 
     Attributes:
         with_beginning: The beginning's tokens count too: a backward pass goes through it once per
             prompt.
-        together: Prompts that go back at a time through a beginning whose graph is not kept, but
-            made again block by block; None: it is kept.
+        together: Number of prompts backpropagated at a time through a beginning whose graph is
+            rebuilt block by block; None: the graph is kept.
     """
 
     with_beginning: bool = False
@@ -373,7 +373,7 @@ class Shared(Whole):
 
     @property
     def length(self) -> int:
-        """Of the common beginning."""
+        """Length of the common beginning."""
         return common_prefix(self.prompts)
 
     def head(self) -> Segment:
@@ -381,7 +381,7 @@ class Shared(Whole):
         return Segment.build(self.model, self.prompts[[0]], [0], spans=[(0, self.length)])
 
     def behind(self, cache: KeyValues) -> Iterator[Segment]:
-        """Batches of what follows the beginning."""
+        """Batches of the rows after the beginning."""
         length = self.length
         return behind_cache(
             self.model,
@@ -396,7 +396,7 @@ class Shared(Whole):
         )
 
     def segments(self, works: Sequence[Work]) -> Iterator[Numbered]:
-        """The beginning under each work's interventions, then the rows after it."""
+        """Segments of the rows after the beginning, which is run first under each work's interventions."""
         for number, work in enumerate(works):
             for segment in self.behind(work.begin(self.head(), together=self.together)):
                 yield number, segment
@@ -406,12 +406,12 @@ class Shared(Whole):
 class SharedVariants(Shared):
     """Many works, none with gradients: each enters at the first block it changes or reads.
 
-    What lies below is the plain run's, made once per batch; its residual there is where a work
-    goes on.
+    Everything below is run once per batch with the unmodified model; a work resumes from its residual
+    there.
     """
 
     def segments(self, works: Sequence[Work]) -> Iterator[Numbered]:
-        """Each batch for every work in turn."""
+        """Segments of each batch for every work in turn."""
         head = self.head()
         starts = entries(
             [first_changed(self.model, work) for work in works],
@@ -422,7 +422,7 @@ class SharedVariants(Shared):
         )
         plain, at_head = _plain(head, starts, keep_cache=True)
         caches = self._caches(works, starts, plain, at_head)
-        # Works inside of batches: the plain residuals of one batch are held at a time.
+        # The loop over works is inside the loop over batches, so that residuals of one batch are held at a time.
         for segment in self.behind(plain):
             count = len(segment.prompts)
             yield from _entering(segment, starts, [cache.expand(count) for cache in caches])
@@ -438,18 +438,19 @@ class SharedVariants(Shared):
         head, caches = self.head(), [plain] * len(works)
         changed = [
             (number, replace(head, start=_resumed(start, at_head)))
-            for number, start in sorted(enumerate(starts), key=lambda own: own[1])
+            for number, start in sorted(enumerate(starts), key=lambda pair: pair[1])
             if any(change.hooks(head) for change in works[number].interventions)
         ]
         room = Room(self.tokens, self.size, plain.nbytes * len(works))
         order = iter(changed)
         for stack in stacked(works, changed, room, apart=self.apart):
-            for own in stack.caches():
+            for cache in stack.caches():
                 number, _ = next(order)
                 start = starts[number]
-                # Blocks below were not run, so the cache has no columns of theirs.
+                # Blocks below the entry were not run, so the new cache has no columns for them.
                 caches[number] = KeyValues(
-                    plain.keys[:start] + own.keys[start:], plain.values[:start] + own.values[start:]
+                    plain.keys[:start] + cache.keys[start:],
+                    plain.values[:start] + cache.values[start:],
                 )
         return caches
 
@@ -457,35 +458,36 @@ class SharedVariants(Shared):
 def _entering(
     segment: Segment, starts: Sequence[int], caches: Sequence[KeyValues | None]
 ) -> Iterator[Numbered]:
-    """A segment for every work on its keys and values; it enters with the plain run's residual."""
+    """A segment for every work on its keys and values, which enters with the residual of the unmodified run."""
     _, residuals = _plain(segment, starts, keep_cache=False)
-    for number, start in sorted(enumerate(starts), key=lambda own: own[1]):
+    for number, start in sorted(enumerate(starts), key=lambda pair: pair[1]):
         entered = _resumed(start, residuals)
         yield number, replace(segment, cache=caches[number], start=entered)
 
 
 def _resumed(start: int, residuals: dict[int, Tensor]) -> Resume | None:
-    """Where a work enters, with a copy of the residual there: interventions may write into it."""
+    """Where a work enters, with a copy of the residual: interventions may write into it in place."""
     return Resume(start, residuals[start].clone()) if start else None
 
 
 def first_changed(model: LanguageModel, work: Work) -> int:
-    """First block that changes or is read; everything below it is the plain run's."""
+    """First block that is changed or read; everything below it equals the unmodified run."""
     info = model.info
     changed = [intervention.first_layer for intervention in work.interventions]
     read = [site.layer for reading in work.readings for site in reading.sites(info)]
-    # One block at least has to run: what is read leaves a block.
+    # At least one block has to run: readings see what leaves a block.
     return min([*changed, *read, info.n_layers - 1])
 
 
 def _plain(
     segment: Segment, starts: Sequence[int], *, keep_cache: bool
 ) -> tuple[KeyValues, dict[int, Tensor]]:
-    """The unchanged run of a segment: its cache, and the residuals entering some blocks."""
+    """The unmodified run of a segment: its cache, and the residuals entering some blocks."""
     residuals: dict[int, Tensor] = {}
 
     def keep(layer: int) -> HookFunction:
         def hook(activation: Tensor) -> None:
+            # A copy: hooks after this one may write into the activation in place.
             residuals[layer] = activation.clone()
 
         return hook

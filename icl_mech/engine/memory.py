@@ -1,8 +1,8 @@
-"""How much memory a pass needs, how much there is, and the batches that follow.
+"""Memory a pass needs, memory available, and the batch sizes that follow.
 
 The estimate counts what a pass keeps: for a backward pass every block's attention scores,
-pattern and activations, for a forward pass one block's. It is a rule for choosing batch
-sizes, not a promise; a batch that does not fit after all is halved.
+pattern and activations, for a forward pass those of one block. It is a rule of thumb for batch
+sizes, not a guarantee; a batch that does not fit after all is halved.
 """
 
 import os
@@ -21,34 +21,34 @@ _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _PATTERNS_KEPT = 4
 """Tensors of pattern size a block keeps for its backward pass (scores, softmax, taps)."""
 _STREAMS_KEPT = 30
-"""Tensors of residual size it keeps (norms, projections, a gated MLP of four times the width)."""
+"""Tensors of residual size a block keeps (norms, projections, a gated MLP of four times the width)."""
 
 SURELY = 3
-"""The rule counts up to so many times what a pass takes."""
+"""The estimate is at most this many times what a pass takes."""
 
 TOKENS_PER_BATCH = {"gradient": 512, "behind": 1024, "forward": 1536}
 """Padded tokens of one batch on a CPU; a GPU takes 32 times this.
 
-Seen on 135 million parameters: gradient passes of 420 to 2048 tokens are equally fast and
-only take memory; forward passes of few tokens are slowed by each block's fixed cost (272
-tokens take 2.2 ms each, 1088 take 1.7 ms).
+Measured with 135 million parameters: gradient passes of 420 to 2048 tokens are equally fast, and
+larger ones only take more memory; forward passes of few tokens are slowed by the fixed cost of each
+block (272 tokens take 2.2 ms each, 1088 take 1.7 ms).
 """
 
 ROWS_TOGETHER = 32
-"""Targets run together on kept keys and values on a CPU, where 32 rows cost twice one batch of
+"""Targets run together on prepared keys and values on a CPU, where 32 rows cost twice as much as
 four; a GPU takes 32 times this."""
 
 
 PASS_COST = 128
-"""Tokens whose work takes as long as a block's part of a pass that does not depend on them.
+"""Fixed cost of a block per pass, as the number of tokens that take as long.
 
 On a CPU 272 tokens took 2.2 ms each and 1,088 took 1.7 ms.
 """
 
 PASS_PRODUCTS = 250_000_000_000
-"""On a GPU, multiplications in half precision that take as long as the host takes to start a block's work.
+"""Half-precision multiplications a GPU does in the time the host takes to launch the kernels of a block.
 
-On an H200 a block of 60 million weights took .7 ms for 1,400 tokens, and the host 2 to 3 ms to start it.
+On an H200 a block of 60 million weights took .7 ms for 1,400 tokens, and the host 2 to 3 ms to launch it.
 In float32 without TF32 a multiplication takes `FLOAT32_SLOWER` times as long.
 """
 
@@ -59,28 +59,33 @@ def parse_memory(memory: str | int | None, model: LanguageModel | None = None) -
     """Bytes of a budget such as `"8GB"`; None or `"auto"`: half of what is free on the device.
 
     Raises:
-        RunError: not a size, or none at all.
+        RunError: the text is not a size, or the size is zero.
     """
     if memory in (None, "auto"):
         return 0 if model is None else free_for(model) // 2
     size = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([kmgt]?)i?b?\s*", str(memory).lower())
-    found = int(float(size[1]) * _UNITS[size[2]]) if size else 0
-    if found < 1 or isinstance(memory, float):
+    budget = int(float(size[1]) * _UNITS[size[2]]) if size else 0
+    if budget < 1 or isinstance(memory, float):
         raise RunError(
             f"memory={memory!r} is not a size; write for example memory='8GB', or 'auto'."
         )
-    return found
+    return budget
 
 
 def free_for(model: LanguageModel) -> int:
-    """Free bytes where a model computes; of several devices on that with the fewest."""
-    devices = {own.device for own in model.module.parameters() if own.device.type == "cuda"}
+    """Free bytes on the device of a model; with several devices, on the one with the fewest."""
+    devices = {
+        parameter.device
+        for parameter in model.module.parameters()
+        if parameter.device.type == "cuda"
+    }
     return min(map(free_memory, devices or {model.device}))
 
 
 def free_memory(device: torch.device) -> int:
-    """Free bytes on a device; of a CPU within what this process may take."""
+    """Free bytes on a device; on a CPU no more than this process may take."""
     if device.type == "cuda":
+        # Blocks PyTorch has reserved but does not use count as free: it will reuse them.
         free, _ = torch.cuda.mem_get_info(device)
         kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return int(free) + kept
@@ -88,16 +93,17 @@ def free_memory(device: torch.device) -> int:
         with open("/proc/meminfo", encoding="ascii") as file:  # noqa: PTH123 - no real file
             fields = dict(line.split(":") for line in file)
         available = int(fields["MemAvailable"].split()[0]) * 1024
+        # RLIMIT_AS limits address space, so the virtual size counts: the first field, in pages.
         most, _ = resource.getrlimit(resource.RLIMIT_AS)
-        own = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * 4096
+        used = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * 4096
         limited = most != resource.RLIM_INFINITY
-        return max(0, min(available, most - own)) if limited else available
+        return max(0, min(available, most - used)) if limited else available
     except (OSError, KeyError, ValueError):
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
 
 
 def prompt_bytes(model: LanguageModel, length: int, *, gradient: bool, checkpoint: bool) -> int:
-    """Estimated bytes one prompt of this length takes in a pass."""
+    """Estimated bytes that one prompt of this length takes in a pass."""
     block = _block_bytes(model, length, length)
     if not gradient:
         return block
@@ -114,11 +120,11 @@ def plan(
     memory: str | int | None,
     size: int | None = None,
 ) -> tuple[int, bool]:
-    """(tokens per batch, checkpoint) for prompts of these lengths within the budget.
+    """Tokens per batch, and whether to checkpoint, for prompts of these lengths within the budget.
 
     Raises:
-        RunError: there is a budget, which may be `auto`, but surely not the memory for one prompt. Without
-            one it is a warning.
+        RunError: a budget is given (`auto` included), and memory certainly does not suffice for one
+            prompt. Without a budget this is a warning.
     """
     budget = parse_memory(memory, model)
     longest = max(lengths)
@@ -155,10 +161,10 @@ def plan_behind(
 ) -> tuple[int, int | None]:
     """Tokens per batch of gradient passes after a common beginning, and how they go through it.
 
-    Each prompt keeps its own rows, and goes through one block of the beginning at a time. If the
-    beginning's graph fits with one prompt it stays, and a batch's tokens are those of whole
-    prompts. Else its blocks run again for every batch: the tokens are those after it, and the
-    second number says how many prompts go back through a block together.
+    Each prompt keeps the rows after the beginning, and goes back through one block of the beginning
+    at a time. If the beginning's graph fits along with one prompt it is kept, and a batch's tokens are
+    those of whole prompts. Otherwise its blocks are rerun for every batch: the tokens are those after
+    it, and the second number is how many prompts are backpropagated through a block together.
     """
     longest = max(lengths)
     block, rows = _block_bytes(model, common, common), _rows_bytes(model, longest, common)
@@ -172,19 +178,20 @@ def plan_behind(
 
 
 def worth_sharing(model: LanguageModel, lengths: list[int], common: int) -> bool:
-    """True if gradients behind a beginning that is run forward once take less than those of whole prompts.
+    """True if running a common beginning forward once makes gradients cheaper than running whole prompts.
 
-    Backward every prompt goes through all of its tokens either way; the beginning takes a forward and a
-    backward pass more. A GPU does not feel the tokens that are saved where the host cannot start work fast enough.
+    The backward pass of every prompt goes through all of its tokens either way; the beginning adds one
+    forward and one backward pass. On a GPU the saved tokens make no difference where kernel launches are the
+    bottleneck.
     """
     saved = (len(lengths) - 1) * common
     return not _on_gpu(model) or saved > 2 * pass_cost(model)
 
 
 def worth_recomputing(model: LanguageModel, lengths: list[int], common: int) -> bool:
-    """True if a beginning that runs again leaves less to keep than whole prompts that do.
+    """True if recomputing only the beginning keeps less in memory than checkpointing whole prompts.
 
-    The graph of what stands after it stays: not so if prompts have only an instruction in common.
+    The graph of the rows after the beginning is kept, so this is False if prompts share only an instruction.
     """
     longest = max(lengths)
     whole = prompt_bytes(model, longest, gradient=True, checkpoint=True)
@@ -192,21 +199,21 @@ def worth_recomputing(model: LanguageModel, lengths: list[int], common: int) -> 
 
 
 def _rows_bytes(model: LanguageModel, longest: int, common: int) -> int:
-    """What a prompt keeps for its backward pass after a common beginning."""
+    """Bytes a prompt keeps for its backward pass after a common beginning."""
     info = model.info
-    # Keys and values as seen by each prompt, and their gradients.
+    # Each prompt's copy of the keys and values, and their gradients.
     seen = 4 * _size(model) * longest * info.n_kv_heads * info.d_head
     return info.n_layers * (_block_bytes(model, longest - common, longest) + seen)
 
 
 def _tokens(model: LanguageModel, kind: str, longest: int, prompts: int, size: int | None) -> int:
-    """Tokens of a batch of so many prompts; as many as a batch should have unless its `size` is given."""
+    """Tokens of a batch of `prompts` prompts, capped at the usual batch size unless `size` is given."""
     most = TOKENS_PER_BATCH[kind] * _scale(model) if size is None else longest * size
     return max(longest, min(most, longest * max(1, prompts)))
 
 
 def _block_bytes(model: LanguageModel, rows: int, columns: int) -> int:
-    """What one block keeps of so many computed rows that see so many columns."""
+    """Bytes one block keeps for `rows` computed rows that attend to `columns` columns."""
     patterns = _PATTERNS_KEPT * model.info.n_heads * columns
     return _size(model) * rows * (patterns + _STREAMS_KEPT * model.info.d_model)
 
@@ -221,7 +228,7 @@ def rows_together(model: LanguageModel) -> int:
 
 
 def pass_cost(model: LanguageModel) -> int:
-    """What a block costs whatever its batch, in tokens."""
+    """Cost of a block that does not depend on its batch, in tokens."""
     if not _on_gpu(model):
         return PASS_COST
     weights, slower = 12 * model.info.d_model**2, 1 if _size(model) < 4 else FLOAT32_SLOWER

@@ -1,4 +1,4 @@
-"""Prompts whose keys and values before the target are kept: a further run costs one token each."""
+"""Prompts with cached keys and values before the target, so that each run costs one token per prompt."""
 
 import warnings
 from collections.abc import Iterator, Sequence
@@ -24,9 +24,9 @@ class Prepared:
         model: The model.
         prompts: The prompts.
         segments: The target rows, one segment per length bucket; runs reuse them.
-        interventions: Under which keys and values were computed; every run makes them too.
-        acted: Which of them changed something before a target.
-        made_of: The model's weights, settings and hooks when it was made.
+        interventions: Interventions under which keys and values were computed; every run applies them too.
+        acted: Which interventions changed something before a target.
+        made_of: The model's weights, settings and hooks when the prompts were prepared.
     """
 
     model: LanguageModel
@@ -37,10 +37,10 @@ class Prepared:
     made_of: tuple[str, ...] = ()
 
     def check_current(self) -> None:
-        """Refuse keys and values of weights, settings or hooks that the model no longer has.
+        """Raise if the model's weights, settings or hooks have changed since the prompts were prepared.
 
         Raises:
-            RunError: says what to do.
+            RunError: they have changed.
         """
         if self.made_of and self.made_of != _state(self.model):
             raise RunError(
@@ -66,14 +66,14 @@ def prepare(
     Args:
         model: TransformerBridge, HookedTransformer or adapted model.
         prompts: The prompts.
-        interventions: Made while keys and values are computed, and by every run before its own;
-            those that need means hold them already (`fill_means`).
+        interventions: Applied while keys and values are computed, and by every later run before its
+            further interventions; those that need means must already hold them (`fill_means`).
         batch_size: Prompts per batch at most.
         memory: Budget, see `run`.
 
     Raises:
         PromptError: prompts this model cannot run.
-        RunError: an intervention this model cannot have.
+        RunError: an intervention this model does not support.
     """
     adapted = adapt(model)
     for intervention in interventions:
@@ -104,7 +104,7 @@ def prepare(
 def _behind_its_own(
     model: LanguageModel, prompts: PromptBatch, indices: Sequence[int], work: Work
 ) -> Segment:
-    """The targets of some prompts, on the keys and values of what stands before them."""
+    """The targets of some prompts, on the keys and values of the tokens before them."""
     batch = prompts[indices]
     targets = [prompt.target for prompt in batch]
     if not min(targets):
@@ -121,14 +121,14 @@ def _behind_its_own(
 
 
 def _state(model: LanguageModel) -> tuple[str, ...]:
-    """What of a model decides its numbers."""
+    """The model's weights, settings and added hooks, which determine its outputs."""
     return (model.fingerprint(), model.settings, *model.watch.foreign_hooks())
 
 
 def _together(segments: Sequence[Segment], most: int) -> Iterator[Segment]:
-    """Single-token segments merged to at most so many rows, caches padded on the left.
+    """Single-token segments merged to at most `most` rows, caches padded on the left.
 
-    A pass over few rows costs nearly what one over many does.
+    A pass over few rows costs nearly as much as one over many.
     """
     group: list[Segment] = []
     for segment in segments:
@@ -140,12 +140,12 @@ def _together(segments: Sequence[Segment], most: int) -> Iterator[Segment]:
 
 
 def merged(group: Sequence[Segment]) -> Segment:
-    """Single-token segments as one, their caches padded on the left."""
+    """Single-token segments as one segment, their caches padded on the left."""
     if len(group) == 1:
         return group[0]
     first = group[0]
     caches = [part.cache for part in group if part.cache is not None]
-    # A hole between cached columns and new ones would be silently wrong with a sliding window.
+    # On the left: a gap between cached and new columns would be silently wrong with a sliding window.
     width = max(cache.length for cache in caches)
     cached = [
         pad(part.on_host[1][:, :-1], (width - cache.length, 0), value=PADDING)
@@ -164,7 +164,7 @@ def merged(group: Sequence[Segment]) -> Segment:
 
 
 def single_rows(prepared: Prepared) -> list[Segment]:
-    """The target row of each prompt apart, without padding, in input order.
+    """The target row of each prompt as a segment of one row, without padding, in input order.
 
     Raises:
         RunError: segments without keys and values.
@@ -174,12 +174,12 @@ def single_rows(prepared: Prepared) -> list[Segment]:
         if segment.cache is None:
             raise RunError("Prepared prompts hold no keys and values; make them with prepare.")
         for row, (index, prompt) in enumerate(zip(segment.indices, segment.prompts, strict=True)):
-            own = segment.cache.rows(slice(row, row + 1))
-            # Padding stands on the left: the prompt's own columns are the last ones.
-            real = slice(own.length - prompt.target, None)
+            padded = segment.cache.rows(slice(row, row + 1))
+            # Padding is on the left: the columns of the prompt are the last ones.
+            real = slice(padded.length - prompt.target, None)
             cache = KeyValues(
-                tuple(key[:, :, real] for key in own.keys),
-                tuple(value[:, :, real] for value in own.values),
+                tuple(key[:, :, real] for key in padded.keys),
+                tuple(value[:, :, real] for value in padded.values),
             )
             rows[index] = Segment.build(
                 prepared.model,

@@ -1,4 +1,4 @@
-"""Progress of a run and of many: a bar in a terminal and in a notebook, lines where neither is."""
+"""Progress of one run or many: a bar in a terminal or notebook, otherwise lines on standard error."""
 
 import sys
 import time
@@ -14,31 +14,31 @@ from rich.progress import Progress as RichProgress
 from icl_mech.frontend import in_notebook
 
 EVERY = 0.2
-"""Seconds between two pictures of a bar in a notebook."""
+"""Seconds between two updates of a bar in a notebook."""
 
 LINES_EVERY = 30.0
-"""Seconds between two lines, and before the first: what is short says nothing."""
+"""Seconds between two lines, and before the first, so that short runs print nothing."""
 
 
 class Bar:
-    """Shows how far something is; this one shows nothing."""
+    """Base class of progress bars; this one shows nothing."""
 
     def start(self, title: str) -> None:
         """Begin."""
 
     def show(self, title: str, share: float, words: str) -> None:
-        """So far: a share of 1, and the same in words."""
+        """Show progress so far, as a fraction and in words."""
 
     def stop(self) -> None:
-        """Leave nothing behind."""
+        """Remove the bar."""
 
 
 def bar_for(show: bool | None, *, lines: bool = False) -> Bar:
-    """A bar if `show`, or if it is None and someone may be watching.
+    """A bar if `show`, or if it is None and the output is a terminal or notebook.
 
     Args:
         show: True, False or None.
-        lines: Where nobody watches a line now and then, unless `show` is False.
+        lines: Print a line now and then where there is neither and `show` is None.
     """
     notebook = in_notebook()
     watched = notebook or Console(stderr=True).is_terminal
@@ -55,13 +55,13 @@ def duration(seconds: float) -> str:
 
 
 def write_line(text: str) -> None:
-    """A line on standard error, at once."""
+    """Write a line to standard error and flush."""
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
 
 
 class TerminalBar(Bar):
-    """A bar of rich, on standard error."""
+    """A progress bar of the library rich, on standard error."""
 
     def __init__(self) -> None:
         self._bar = RichProgress(
@@ -79,7 +79,7 @@ class TerminalBar(Bar):
         self._bar.start()
 
     def show(self, title: str, share: float, words: str) -> None:
-        """Drawn by rich a few times a second."""
+        """Update the bar, which rich redraws a few times a second."""
         self._bar.update(self._task, description=title, completed=share, words=words)
 
     def stop(self) -> None:
@@ -88,7 +88,7 @@ class TerminalBar(Bar):
 
 
 class NotebookBar(Bar):
-    """An HTML bar that is drawn again and again; rich would need ipywidgets here."""
+    """An HTML bar that is redrawn repeatedly; rich would need ipywidgets here."""
 
     def __init__(self) -> None:
         self._drawn = 0.0
@@ -102,7 +102,7 @@ class NotebookBar(Bar):
         self._place = display(self._picture(title, 0.0, ""), raw=True, display_id=True)
 
     def show(self, title: str, share: float, words: str) -> None:
-        """Drawn again if the last picture is old enough."""
+        """Redraw the bar if the last update is old enough."""
         now = time.monotonic()
         if now - self._drawn >= EVERY:
             self._drawn = now
@@ -129,11 +129,11 @@ class LineBar(Bar):
         self._written = 0.0
 
     def start(self, title: str) -> None:
-        """The first line comes after a while."""
+        """Start the clock; the first line comes after `LINES_EVERY` seconds."""
         self._written = time.monotonic()
 
     def show(self, title: str, share: float, words: str) -> None:
-        """A line, if the last one is old enough."""
+        """Write a line if the last one is old enough."""
         now = time.monotonic()
         if now - self._written >= LINES_EVERY:
             self._written = now
@@ -141,24 +141,24 @@ class LineBar(Bar):
 
 
 BACKWARD = 3.0
-"""What a prompt costs with its backward pass, in forward passes."""
+"""Cost of a prompt with its backward pass, in forward passes."""
 
 VARIANT = 0.3
-"""And what one of many variants of it costs, which share what they can."""
+"""Cost of one of many variants of a prompt, which share computation, in forward passes."""
 
 
 TOKENS = 100
 """Tokens of a prompt whose forward pass costs 1."""
 
 FIRST = 0.03
-"""The share of the work that is done before anything is said of the time left: loading and warming up mislead."""
+"""Fraction of the work that is done before the time left is shown: loading and warming up distort it."""
 
 STEADY = 1.4
-"""By this factor what is said to be left may change in half a minute, beside the time that has passed."""
+"""Largest factor by which the displayed time left may change in half a minute, beyond the time elapsed."""
 
 
 def cost(lengths: Sequence[int], *, gradient: bool, variants: int = 1) -> float:
-    """About what one prompt of a run costs, in forward passes over 100 tokens."""
+    """Approximate cost of one prompt of a run, in forward passes over 100 tokens."""
     each = BACKWARD if gradient else VARIANT if variants > 1 else 1.0
     return each * sum(lengths) / max(len(lengths), 1) / TOKENS
 
@@ -166,17 +166,17 @@ def cost(lengths: Sequence[int], *, gradient: bool, variants: int = 1) -> float:
 class Overall:
     """One bar over many runs: `with Overall("label words study", None): ...`.
 
-    Runs inside show no bars of their own; what they count is counted here, in forward passes over
-    100 tokens. Inside of another one it does nothing.
+    Runs inside show no bars; their work is counted here, in forward passes over 100 tokens. Nested
+    inside another `Overall` it does nothing.
     """
 
     def __init__(self, title: str, show: bool | None, bar: Bar | None = None) -> None:
-        """Show it if `show`; None: a bar if someone may be watching, else a line now and then.
+        """Show it if `show`; None: a bar in a terminal or notebook, else a line now and then.
 
         Args:
             title: What is counted.
             show: Whether it is shown.
-            bar: A bar of the caller's own instead, which hears of every batch; what it raises ends the run.
+            bar: A custom bar to use instead, called after every batch; an exception it raises ends the run.
         """
         self._title, self._part = title, ""
         self._bar: Bar = Bar()
@@ -203,12 +203,12 @@ class Overall:
             self._bar.stop()
 
     def expect(self, work: float) -> None:
-        """So much is known to come; less than nothing: it will not come after all."""
+        """Announce work that is to come; a negative amount withdraws an earlier announcement."""
         self._total += work
         self._promised += work
 
     def begin(self, part: str, work: float) -> None:
-        """A run begins; what of it was not expected is added."""
+        """Begin a run; work that was not announced is added to the total."""
         known = min(work, max(self._promised, 0.0))
         self._promised -= known
         self._total += work - known
@@ -216,38 +216,39 @@ class Overall:
         self._draw()
 
     def advance(self, work: float) -> None:
-        """Count what is done."""
+        """Count finished work."""
         self._done += work
         self._draw()
 
     @property
     def share(self) -> float:
-        """Of the work that is known so far."""
+        """Fraction of the known work that is done."""
         return min(self._done / self._total, 1.0) if self._total > 0 else 0.0
 
     def words(self, seconds: float) -> str:
-        """Such as `40 %, 3 min, about 5 min left (prompts)`."""
+        """Progress in words, such as `40 %, 3 min, about 5 min left (prompts)`."""
         text = f"{100 * self.share:.0f} %, {duration(seconds)}"
         if self.share >= FIRST:
             text += f", about {duration(self.left(seconds))} left"
         return f"{text} ({self._part})"
 
     def left(self, seconds: float) -> float:
-        """Seconds of the work left, as fast as what is done, told steadily.
+        """Seconds left at the speed so far, smoothed.
 
-        Costs of work are rough, and some work is known late: what is said follows within a minute or two.
+        Costs of work are rough, and some work is announced late: the displayed value follows within a minute or
+        two.
 
         Args:
-            seconds: So long the work that is done took.
+            seconds: Time taken by the work done so far.
         """
-        found = seconds * (1 - self.share) / self.share
+        remaining = seconds * (1 - self.share) / self.share
         when, said = self._said
-        if said and found:
+        if said and remaining:
             passed = (seconds - when) / min(max(when, 1.0), LINES_EVERY)
             room = STEADY ** min(passed, LINES_EVERY)
-            found = min(max(found, (said - seconds + when) / room), said * room)
-        self._said = seconds, found
-        return found
+            remaining = min(max(remaining, (said - seconds + when) / room), said * room)
+        self._said = seconds, remaining
+        return remaining
 
     def _draw(self) -> None:
         if self._token is None:
@@ -259,23 +260,23 @@ _OVERALL: ContextVar[Overall | None] = ContextVar("overall", default=None)
 
 
 def expect(work: float) -> None:
-    """Tell the bar over many runs, if there is one, what is known to come."""
+    """Announce work that is to come to the bar over many runs, if there is one."""
     whole = _OVERALL.get()
     if whole is not None:
         whole.expect(work)
 
 
 class Progress:
-    """`with Progress("prompts", 50, None) as bar: bar.advance(10)`."""
+    """Progress of one run: `with Progress("prompts", 50, None) as bar: bar.advance(10)`."""
 
     def __init__(self, title: str, total: int, show: bool | None, *, cost: float = 1.0) -> None:
-        """Show a bar if `show`, or if it is None and someone may be watching.
+        """Show a bar if `show`, or if it is None and the output is a terminal or notebook.
 
         Args:
             title: What is counted.
             total: Number of prompts.
             show: False silences it, within a study too.
-            cost: Of one prompt, for the bar over many runs.
+            cost: Cost of one prompt, for the bar over many runs.
         """
         self._title, self._total, self._done, self._cost = title, total, 0, cost
         self._whole = None if show is False else _OVERALL.get()

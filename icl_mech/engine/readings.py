@@ -1,4 +1,4 @@
-"""What a reading is: which sites it needs, how one activation is reduced at once, and of which loss gradients are."""
+"""Base classes of readings: the sites they need, how each activation is reduced, and the loss of gradients."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,10 +20,10 @@ OF_CLASSES: tuple[Loss, ...] = ("label", "prediction", "vocab")
 
 
 def check_loss_of(prompts: PromptBatch, loss: Loss) -> None:
-    """Refuse a loss that these prompts do not have.
+    """Raise if a loss is not defined for these prompts.
 
     Raises:
-        PromptError: no label words, no answers, or nothing after a target.
+        PromptError: no label words, no answers, or no tokens after a target.
     """
     if loss in OF_CLASSES and prompts.n_labels < 2:
         raise PromptError(
@@ -48,8 +48,8 @@ def target_loss(
     * `label`: over the label logits, true class; classes that begin with the same token are one;
     * `prediction`: the same, predicted class;
     * `vocab`: over the whole vocabulary, first token of the true class;
-    * `next`: over the whole vocabulary, the token after the target; where there is none the
-      likeliest one;
+    * `next`: over the whole vocabulary, the token after the target; where there is none, the
+      model's top token;
     * `rest`: the same, summed over all tokens after the target.
     """
     if loss == "rest":
@@ -60,7 +60,7 @@ def target_loss(
         follow = [
             prompt.tokens[prompt.target + 1 : prompt.target + 2] for prompt in segment.prompts
         ]
-        known = torch.tensor([own[0] if own else -1 for own in follow])
+        known = torch.tensor([following[0] if following else -1 for following in follow])
         known = to_device(known, logits.device)
         tokens = torch.where(known >= 0, known, logits.detach().argmax(-1))
         return cross_entropy(logits, tokens, reduction="none")
@@ -85,7 +85,7 @@ def _by_first_token(
     answers: Int[Tensor, " batch"],
     tokens: Int[Tensor, "batch label"],
 ) -> tuple[Float[Tensor, "batch label"], Int[Tensor, " batch"]]:
-    """Logits and answers where the first of the classes with one token stands for all of them."""
+    """Logits and answers in which the first of several classes with the same token represents all of them."""
     first = (tokens[:, :, None] == tokens[:, None, :]).int().argmax(-1)
     again = first != torch.arange(tokens.shape[1], device=tokens.device)
     return logits.masked_fill(again, -torch.inf), first.gather(1, answers[:, None])[:, 0]
@@ -102,24 +102,24 @@ def _rest(residual: Float[Tensor, "batch dest d_model"], segment: Segment, row: 
 Value = TypeVar("Value")
 
 ON_DEVICE = 2**28
-"""Bytes that the readings of a run may keep on the device until its end."""
+"""Bytes that all readings of a run together may keep on the device until its end."""
 
 
 class Kept:
-    """What a reading keeps of a whole run, in input order.
+    """The reductions of one reading over a whole run, in input order.
 
-    Reductions are copied into a buffer made once per site. Left where they arose, among the
-    activations of their batch, small tensors would keep the allocator from using the memory
-    around them again, and a run would take more of it with every batch.
+    Reductions are copied into a buffer allocated once per site. Left where they were allocated,
+    among the activations of their batch, these small tensors would fragment memory, and a run
+    would take more of it with every batch.
 
-    Buffers lie on the device and come to the host in one transfer (`landed`); those that are
-    `ragged`, or too large, lie in the host's memory.
+    Buffers are on the device and are copied to the host in one transfer (`landed`); those that are
+    `ragged`, or too large, are in host memory.
     """
 
     def __init__(self, count: int, *, ragged: bool = False, share: int = 1) -> None:
-        """For so many prompts; `ragged` if the shape of reductions differs between batches.
+        """Make a store for `count` prompts; `ragged` if the shape of reductions differs between batches.
 
-        So many readings of the run, this one among them, `share` what the device may keep.
+        `share` is the number of readings of the run that share the space on the device.
         """
         self.count, self.most = count, ON_DEVICE // share
         self.ragged = ragged
@@ -131,6 +131,7 @@ class Kept:
         if self.ragged:
             for value in to_host(list(values.values())):
                 for prompt, row in zip(prompts, value, strict=True):
+                    # A clone: a view would keep the values of the whole batch in memory.
                     self._rows[prompt].append(row.clone())
             return
         if not self._buffers:
@@ -162,27 +163,27 @@ class Kept:
     def landed(
         stores: "Iterable[Kept]", moved: Callable[[list[Tensor]], list[Tensor]] = to_host
     ) -> None:
-        """Bring all buffers of some readings to the host's memory, in one transfer."""
+        """Copy all buffers of some readings to host memory, in one transfer."""
         places = [(store._buffers, site) for store in stores for site in store._buffers]
         landed = moved([buffers[site] for buffers, site in places])
         for (buffers, site), tensor in zip(places, landed, strict=True):
             buffers[site] = tensor
 
     def stacked(self) -> Tensor:
-        """`[prompt, site, ...]`; for reductions of one shape."""
+        """Reductions `[prompt, site, ...]`, if all sites have the same shape."""
         return torch.stack(list(self._buffers.values()), dim=1)
 
     def by_site(self) -> dict[Site, Tensor]:
-        """`[prompt, ...]` of each site; for reductions that differ by site."""
+        """Reductions `[prompt, ...]` of each site, if shapes differ by site."""
         return dict(self._buffers)
 
     def per_prompt(self) -> list[Tensor]:
-        """`[site, ...]` for every prompt; for ragged reductions."""
+        """Reductions `[site, ...]` for every prompt, if they are ragged."""
         return [torch.stack(rows) for rows in self._rows]
 
 
 class Reading(ABC, Generic[Value]):
-    """Something read from forward passes.
+    """A quantity read from forward passes.
 
     `reduce` is called inside the hook, once per site and batch, and returns a small tensor
     with the batch axis first; the activation itself is never kept.
@@ -214,15 +215,15 @@ class Reading(ABC, Generic[Value]):
 
 
 class GradientReading(ABC, Generic[Value]):
-    """Something read from an activation and the gradient of the loss at it.
+    """A quantity read from an activation and the gradient of the loss with respect to it.
 
-    `reduce` is called in the backward pass, once per site and batch; of an additive reading
-    also under `torch.vmap`, so it must not write into tensors it made.
+    `reduce` is called in the backward pass, once per site and batch; for an additive reading
+    also under `torch.vmap`, so it must not write in place into tensors it made.
     """
 
     additive: ClassVar[bool] = False
-    """True if the reductions of some rows and of the others add up to that of all: then the
-    common beginning of prompts can be computed apart."""
+    """True if the reductions over disjoint sets of rows add up to the reduction over all: then the
+    common prefix of prompts can be computed separately."""
 
     ragged: ClassVar[bool] = False
     """True if the shape of what `reduce` returns differs between batches."""
@@ -245,9 +246,9 @@ class GradientReading(ABC, Generic[Value]):
         """What is kept of one activation and its gradient, batch axis first."""
 
     def edges(self, segment: Segment) -> tuple[str, Float[Tensor, "batch kind dest src"]] | None:
-        """Where `reduce` sums saliency of patterns over edges: how heads are reduced, and the edges.
+        """How heads are reduced, and the edges, if `reduce` sums saliency of patterns over edges.
 
-        Such sums can be taken on a server; None, the default, is always right.
+        Such sums can be computed on a server; None, the default, is always valid.
         """
         return None
 
@@ -257,10 +258,10 @@ class GradientReading(ABC, Generic[Value]):
 
 
 class Stacked:
-    """Keeps what it reduces each site to, `[prompt, site, ...]`."""
+    """Collects the reductions of all sites, `[prompt, site, ...]`."""
 
     def collect(self, kept: Kept) -> Tensor:
-        """`[prompt, site, ...]`."""
+        """Reductions `[prompt, site, ...]`."""
         return kept.stacked()
 
 
@@ -276,7 +277,7 @@ class OfEntries(Stacked):
     """Reads the residual before and after the blocks."""
 
     def sites(self, info: ModelInfo) -> Sequence[Site]:
-        """L + 1 entries."""
+        """The L + 1 residual-stream layers."""
         return [Site("resid_pre", 0), *(Site("resid_post", i) for i in range(info.n_layers))]
 
 
@@ -284,13 +285,13 @@ class AtLast:
     """Reads the residual entering the final norm."""
 
     def sites(self, info: ModelInfo) -> Sequence[Site]:
-        """What the last block gives."""
+        """The residual after the last block."""
         return [Site("resid_post", info.n_layers - 1)]
 
 
 class OfLast(AtLast):
-    """Reads the residual entering the final norm and keeps what it reduces it to, `[prompt, ...]`."""
+    """Reads the residual entering the final norm and collects its reduction, `[prompt, ...]`."""
 
     def collect(self, kept: Kept) -> Tensor:
-        """`[prompt, ...]`."""
+        """Reductions `[prompt, ...]`."""
         return kept.stacked()[:, 0]

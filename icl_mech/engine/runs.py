@@ -1,4 +1,4 @@
-"""`run` and `run_variants`: readings under interventions over prompts; the engine's one door."""
+"""`run` and `run_variants`, the entry points of the engine: readings under interventions over prompts."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
@@ -33,7 +33,7 @@ from icl_mech.segments import Segment
 Path = Literal["auto", "whole"]
 
 Laid = list[tuple[Layout, list[int]]]
-"""Layouts with the numbers of the works that take them."""
+"""Layouts with the indices of the works that use them."""
 
 
 def run(
@@ -103,9 +103,9 @@ def run_variants(
     progress: bool | None = None,
     title: str = "variants",
 ) -> list[list[Any]]:
-    """For each set of interventions the value of each reading, as `run` would give it.
+    """The value of each reading for each set of interventions, as `run` would return it.
 
-    What the variants have in common is computed once: the common beginning of the prompts, and
+    Computation the variants have in common is done once: the common prefix of the prompts, and
     everything below the first block they change. Where all of them concern the target only, each
     costs one token per prompt. A pass computes the rows of as many variants as there is room for.
 
@@ -130,7 +130,9 @@ def run_variants(
     lengths, finite = batch.lengths.tolist(), Finite(patient=True)
     tokens, checkpoint = plan(adapted, lengths, gradient=gradient, memory=memory, size=batch_size)
     filled = fill_means(adapted, prompts, variants)
-    works = [Work(readings, [*made, *own], checkpoint, finite) for own in filled]
+    works = [
+        Work(readings, [*made, *interventions], checkpoint, finite) for interventions in filled
+    ]
     choice = _Choice(adapted, prepared, batch, tokens, batch_size, memory, path)
     laid = choice.layouts(works) if layout is None else choice.of(layout, len(works))
     for chosen, numbers in laid:
@@ -145,7 +147,7 @@ def run_variants(
 def _given(
     prompts: PromptBatch | Prepared,
 ) -> tuple[Prepared | None, PromptBatch, Sequence[Intervention]]:
-    """What was prepared, if it was, the prompts themselves, and under what they were prepared."""
+    """The prepared prompts or None, the plain prompts, and the interventions they were prepared under."""
     if not isinstance(prompts, Prepared):
         return None, prompts, ()
     prompts.check_current()
@@ -153,7 +155,7 @@ def _given(
 
 
 def _one_loss(readings: Sequence[AnyReading]) -> bool:
-    """True if there is a backward pass."""
+    """True if there is a backward pass; raise if gradient readings ask for different losses."""
     losses = {reading.loss for reading in readings if isinstance(reading, GradientReading)}
     if len(losses) > 1:
         raise RunError(f"One pass has one loss; these readings ask for {sorted(losses)}.")
@@ -163,13 +165,13 @@ def _one_loss(readings: Sequence[AnyReading]) -> bool:
 def _passes(
     works: Sequence[Work], laid: Laid, count: int, room: Room, finite: Finite, bar: Progress
 ) -> list[list[Kept]]:
-    """What each work keeps of each reading, after all passes."""
+    """The reductions of each reading for each work, after all passes."""
     share = sum(len(work.readings) for work in works)
     kept = [
         [Kept(count, ragged=reading.ragged, share=share) for reading in work.readings]
         for work in works
     ]
-    stores = {id(work): own for work, own in zip(works, kept, strict=True)}
+    stores = {id(work): by_reading for work, by_reading in zip(works, kept, strict=True)}
     for layout, numbers in laid:
         mine = [works[number] for number in numbers]
         for stack in _stacks(mine, layout, room):
@@ -179,8 +181,8 @@ def _passes(
                 bar.advance(len(part.prompts))
             finite.settle_if_due()
         for work in mine:
-            work.beginning = None  # its graph
-    Kept.landed([store for own in kept for store in own], finite.settle)
+            work.beginning = None  # frees its autograd graph
+    Kept.landed([store for by_reading in kept for store in by_reading], finite.settle)
     return kept
 
 
@@ -213,7 +215,7 @@ def _refuse_own_hooks(model: LanguageModel, layout: Layout) -> None:
 
 
 class _Choice:
-    """Chooses the layout that gives the same numbers for least."""
+    """Chooses the cheapest of the layouts, which all give the same values."""
 
     def __init__(
         self,
@@ -231,22 +233,22 @@ class _Choice:
         self.share = path == "auto" and model.splits
 
     def of(self, layout: Layout, works: int) -> Laid:
-        """A layout that was asked for, for all works."""
-        own = layout.within(self.tokens, self.size, share=self.share)
-        _refuse_own_hooks(self.model, own)
-        return [(own, list(range(works)))]
+        """A layout given by the caller, for all works."""
+        batched = layout.within(self.tokens, self.size, share=self.share)
+        _refuse_own_hooks(self.model, batched)
+        return [(batched, list(range(works)))]
 
     def layouts(self, works: Sequence[Work]) -> Laid:
-        """One layout for all works where they can share it; else one for each, but for those over whole prompts."""
+        """One layout for all works if they can share it; else one each, except that those over whole prompts share."""
         if len(works) < 2:
             return [(self.one(work), [number]) for number, work in enumerate(works)]
         numbers = list(range(len(works)))
         at_target = self.auto and all(_target_only(reading) for reading in works[0].readings)
         every = [intervention for work in works for intervention in work.interventions]
-        own = [intervention for work in works for intervention in self.own(work)]
+        changes = [intervention for work in works for intervention in self.own(work)]
         shared = can_share(self.model, self.prompts, every, at_target)
         apart = at_target and self.model.splits
-        if apart and own and all(i.target_only for i in own):
+        if apart and changes and all(i.target_only for i in changes):
             if self.given is not None:
                 return [(TargetOnly(self.given), numbers)]
             # After a long beginning a few passes over the rest cost less than one over the whole.
@@ -287,22 +289,22 @@ class _Choice:
         return Shared(self.model, self.prompts, tokens, self.size, **how)
 
     def own(self, work: Work) -> Sequence[Intervention]:
-        """What it changes besides what kept keys and values already hold."""
+        """The interventions of a work beyond those the prepared keys and values already include."""
         return work.interventions[len(self.given.interventions) if self.given else 0 :]
 
     @property
     def mean_length(self) -> float:
-        """Tokens of a prompt."""
+        """Mean number of tokens of a prompt."""
         return float(self.prompts.lengths.double().mean())
 
     @property
     def mean_rest(self) -> float:
-        """Tokens of a prompt after the common beginning."""
+        """Mean number of tokens of a prompt after the common prefix."""
         return self.mean_length - common_prefix(self.prompts)
 
     @property
     def batches(self) -> tuple[LanguageModel, PromptBatch, int, int | None]:
-        """What layouts of prompts need."""
+        """The arguments of `Whole`, `Shared` and `SharedVariants`."""
         return self.model, self.prompts, self.tokens, self.size
 
 
@@ -316,11 +318,11 @@ class TargetMean(Reading[list[Tensor]]):
     target_only = True
 
     def __init__(self, sites: Sequence[Site]) -> None:
-        """Of these sites."""
+        """Read these sites."""
         self._sites = sites
 
     def sites(self, info: ModelInfo) -> Sequence[Site]:
-        """As given."""
+        """The sites given."""
         return self._sites
 
     def reduce(self, site: Site, activation: Tensor, segment: Segment) -> Tensor:
@@ -339,28 +341,28 @@ def fill_means(
 ) -> list[list[Intervention]]:
     """Sets of interventions, checked, with the means they need measured on these prompts.
 
-    One that stands in several sets is measured once, and is the same in all of them. The means
-    are those of the unchanged model. What is taken from other runs waits for the layout
-    (`fill_taken`).
+    An intervention that is part of several sets is measured once, and is the same object in all of
+    them. The means are those of the unmodified model. Values taken from other runs are filled in once
+    the layout is known (`fill_taken`).
 
     Raises:
-        RunError: an intervention this model cannot have.
+        RunError: an intervention this model does not support.
     """
     if isinstance(prompts, Prepared) and prompts.interventions:
         prompts = prompts.prompts
     ready: dict[int, Intervention] = {}
-    for intervention in (intervention for own in variants for intervention in own):
+    for intervention in (intervention for variant in variants for intervention in variant):
         if id(intervention) in ready:
             continue
         intervention.check(model.info)
         sites = intervention.missing()
-        found = intervention
+        filled = intervention
         if intervention.taken_from() is not None:
             intervention.check_prompts(
                 prompts if isinstance(prompts, PromptBatch) else prompts.prompts
             )
         elif sites:
             (means,) = run(model, prompts, [TargetMean(sites)], progress=False)
-            found = intervention.filled(means)
-        ready[id(intervention)] = found
-    return [[ready[id(intervention)] for intervention in own] for own in variants]
+            filled = intervention.filled(means)
+        ready[id(intervention)] = filled
+    return [[ready[id(intervention)] for intervention in variant] for variant in variants]

@@ -1,7 +1,7 @@
-"""A segment's readings from a model on a server: edits and rows instead of functions.
+"""Readings of a segment from a model on a server: edits and rows instead of functions.
 
-Functions are not sent. Of an intervention the entries it sets are found out by running its hooks
-here on random activations; a reading reduces, here, the rows at the targets that come back.
+Functions are not sent. The entries an intervention sets are determined by running its hooks here
+on random activations; a reading reduces, here, the rows at the targets that the server returns.
 """
 
 from collections.abc import Sequence
@@ -21,16 +21,16 @@ Values = list[dict[Site, Tensor]]
 def on_server(
     segment: Segment, readings: Sequence[Reading[Any] | GradientReading[Any]], hooks: Sequence[Hook]
 ) -> Values:
-    """By reading: the reduction at each of its sites.
+    """The reduction at each of its sites, for each reading.
 
     Args:
         segment: Whole prompts.
-        readings: Of the target's row only, or of sums over edges.
-        hooks: Of the interventions.
+        readings: Readings of the target's row only, or of sums over edges.
+        hooks: Hooks of the interventions.
 
     Raises:
         RunError: a reading that needs more, or a hook that does more than set entries.
-        ModelError: what the model refuses.
+        ModelError: the server rejects the request.
     """
     model, info = segment.model, segment.model.info
     assert isinstance(model, ServerModel)
@@ -46,40 +46,40 @@ def on_server(
         segment.target_row,
         reads=list({site: None for reading in forward for site in reading.sites(info)}),
         edits=edits,
-        sums=_together([found for _, found in sums if found is not None]),
+        sums=_together([saliency for _, saliency in sums if saliency is not None]),
     )
     at_target, first = _at_target(segment), 0
     values: Values = []
-    for reading, found in sums:
+    for reading, saliency in sums:
         if isinstance(reading, Reading):
             reduced = {
                 site: reading.reduce(site, _row(site, rows[site]), at_target)
                 for site in reading.sites(info)
             }
             values.append(reduced)
-        elif found is not None and total is not None:
-            last = first + found.edges.shape[1]
-            own = total[:, :, first:last]
-            values.append({site: own[:, site.layer] for site in reading.sites(info)})
+        elif saliency is not None and total is not None:
+            last = first + saliency.edges.shape[1]
+            edge_sums = total[:, :, first:last]
+            values.append({site: edge_sums[:, site.layer] for site in reading.sites(info)})
             first = last
     return values
 
 
 def _together(asked: Sequence[SaliencySums]) -> SaliencySums | None:
-    """Sums over the edges of all of them, one kind after the other."""
+    """One request for the sums over the edges of all requests, concatenated along the kind axis."""
     if len(asked) < 2:
         return asked[0] if asked else None
-    if len({found.reduction for found in asked}) > 1:
+    if len({sums.reduction for sums in asked}) > 1:
         raise RunError("One pass on a server sums over heads in one way; measure them apart.")
-    kinds = torch.cat([found.edges for found in asked], dim=1)
+    kinds = torch.cat([sums.edges for sums in asked], dim=1)
     return SaliencySums(asked[0].columns, asked[0].classes, asked[0].reduction, kinds)
 
 
 def _sums(reading: Reading[Any] | GradientReading[Any], segment: Segment) -> SaliencySums | None:
-    """What a gradient reading sums; None for a reading of rows.
+    """The saliency sums of a gradient reading; None for a reading of rows.
 
     Raises:
-        RunError: it reads something else.
+        RunError: the reading needs neither.
     """
     edges = None if isinstance(reading, Reading) else reading.edges(segment)
     if isinstance(reading, Reading) and reading.target_only:
@@ -109,7 +109,7 @@ def _sums(reading: Reading[Any] | GradientReading[Any], segment: Segment) -> Sal
 
 
 def _at_target(segment: Segment) -> Segment:
-    """The target rows of the segment, which see all its columns."""
+    """The target rows of the segment, which attend to all its columns."""
     targets = segment.prompts.targets.to(segment.dest.device)[:, None]
     return Segment(
         segment.model,
@@ -124,19 +124,19 @@ def _at_target(segment: Segment) -> Segment:
 
 
 def _row(site: Site, row: Tensor) -> Tensor:
-    """With an axis for the one row: after the heads where columns are attended."""
+    """The row with an axis of length one for the position, after the heads for scores and patterns."""
     return row.unsqueeze(2 if site.name in ("scores", "pattern") else 1)
 
 
 def _edit(site: Site, hook: HookFunction, segment: Segment) -> tuple[Tensor, Tensor]:
-    """The entries a hook sets, whatever stood there, and their new values.
+    """The entries a hook sets regardless of their old values, and their new values.
 
     Raises:
         RunError: its changes depend on the activation, or there are none.
     """
     generator = torch.Generator().manual_seed(0)
     shape = _shape(site, segment)
-    # Of very different sizes, so that a rule such as a bound shows.
+    # Of very different magnitudes, so that a rule such as clamping is detected.
     probes = [size * torch.randn(shape, generator=generator) for size in (1.0, 1e4)]
     with torch.no_grad():
         first, second = (hook(probe.clone()) for probe in probes)
@@ -157,11 +157,11 @@ def _edit(site: Site, hook: HookFunction, segment: Segment) -> tuple[Tensor, Ten
 
 
 def _narrowed(values: Tensor) -> Tensor:
-    """One entry along every axis that all entries share."""
+    """The values reduced to length one along every axis on which they are constant."""
     for axis in range(values.ndim):
-        one = values.narrow(axis, 0, 1)
-        if bool((values == one).all()):
-            values = one
+        first = values.narrow(axis, 0, 1)
+        if bool((values == first).all()):
+            values = first
     return values.clone()
 
 

@@ -1,7 +1,7 @@
-"""Values that interventions take from other runs, read as the run itself is laid out.
+"""Values that interventions take from other runs, read with the same layout as the run itself.
 
-Equal prompts then stand in equal batches on equal keys and values, so that what is read is what
-the run computes, to the last bit.
+Equal prompts are then in equal batches on equal keys and values, so that the values read are
+bitwise equal to those the run computes.
 """
 
 from collections.abc import Sequence
@@ -22,12 +22,12 @@ from icl_mech.segments import Segment
 
 
 class RowsReading(Reading[dict[Site, Tensor]]):
-    """Activations at some tokens of every prompt, `[prompt, row, ...]` by site; 0 where there is none."""
+    """Activations at some tokens of every prompt, `[prompt, row, ...]` by site; 0 where there is no token."""
 
     def __init__(
         self, sites: Sequence[Site], rows: Int[Tensor, "batch row"], *, only_target: bool
     ) -> None:
-        """Of these sites and tokens."""
+        """Read these sites at these tokens."""
         self._sites, self.rows, self._only_target = list(sites), rows, only_target
 
     @property
@@ -36,27 +36,27 @@ class RowsReading(Reading[dict[Site, Tensor]]):
         return self._only_target
 
     def sites(self, info: ModelInfo) -> Sequence[Site]:
-        """As given."""
+        """The sites given."""
         return self._sites
 
     def reduce(self, site: Site, activation: Tensor, segment: Segment) -> Tensor:
-        """The rows of this batch."""
+        """Activations at the tokens of this batch."""
         if self._only_target:
             return segment.at_target(activation)[:, None]
         rows = to_device(self.rows[list(segment.indices)], activation.device)
         there = rows >= 0
         columns = segment.columns(rows.clamp(min=0))
-        found = activation[segment.rows[:, None], columns]
-        return found.where(there.reshape(*there.shape, *[1] * (found.ndim - 2)), 0.0)
+        taken = activation[segment.rows[:, None], columns]
+        return taken.where(there.reshape(*there.shape, *[1] * (taken.ndim - 2)), 0.0)
 
     def collect(self, kept: Kept) -> dict[Site, Tensor]:
-        """By site."""
+        """Activations by site."""
         return kept.by_site()
 
 
 @dataclass
 class _Request:
-    """Sites of one set of prompts and tokens, asked for by several interventions."""
+    """Sites of one set of prompts and tokens that one or more interventions need."""
 
     taken: Taken
     sites: dict[Site, None]
@@ -71,21 +71,21 @@ def fill_taken(
     size: int | None,
     memory: str | int | None,
 ) -> None:
-    """Give the interventions of these works the values they take from other runs.
+    """Fill the interventions of these works with the values they take from other runs.
 
-    What several of them take from the same tokens of the same prompts is read in one run of the
-    unchanged model.
+    Values that several of them take from the same tokens of the same prompts are read in one run of
+    the unmodified model.
 
     Raises:
-        IclMechError: an intervention refuses the prompts, or prompts this model cannot run.
+        IclMechError: an intervention rejects the prompts, or prompts this model cannot run.
     """
     requests: list[_Request] = []
     asking: dict[int, tuple[Intervention, _Request]] = {}
-    for intervention in (own for work in works for own in work.interventions):
+    for intervention in (change for work in works for change in work.interventions):
         taken = None if id(intervention) in asking else intervention.taken_from()
         if taken is None:
             continue
-        request = next((own for own in requests if _same(own.taken, taken)), None)
+        request = next((earlier for earlier in requests if _same(earlier.taken, taken)), None)
         if request is None:
             request = _Request(taken, {})
             requests.append(request)
@@ -99,15 +99,15 @@ def fill_taken(
         for key, (intervention, request) in asking.items()
     }
     for work in works:
-        work.takes = any(id(own) in filled for own in work.interventions)
-        work.interventions = [filled.get(id(own), own) for own in work.interventions]
+        work.takes = any(id(change) in filled for change in work.interventions)
+        work.interventions = [filled.get(id(change), change) for change in work.interventions]
 
 
-def _same(one: Taken, other: Taken) -> bool:
+def _same(first: Taken, second: Taken) -> bool:
     return (
-        one.only_target == other.only_target
-        and (one.prompts is other.prompts or one.prompts.digest == other.prompts.digest)
-        and torch.equal(one.rows, other.rows)
+        first.only_target == second.only_target
+        and (first.prompts is second.prompts or first.prompts.digest == second.prompts.digest)
+        and torch.equal(first.rows, second.rows)
     )
 
 
@@ -122,9 +122,9 @@ def _read(
     taken = request.taken
     reading = RowsReading(list(request.sites), taken.rows, only_target=taken.only_target)
     work = Work([reading], (), checkpoint=False)
-    own = _like(model, layout, taken, tokens, size, memory)
+    matched = _like(model, layout, taken, tokens, size, memory)
     kept = Kept(len(taken.prompts))
-    for _, segment in own.segments([work]):
+    for _, segment in matched.segments([work]):
         for part, (values,) in work.done(segment):
             kept.add(part.indices, values)
     return reading.collect(kept)
@@ -138,7 +138,7 @@ def _like(
     size: int | None,
     memory: str | int | None,
 ) -> Layout:
-    """The layout of the run, of the prompts values are taken from."""
+    """The layout of the run, applied to the prompts that values are taken from."""
     prompts: PromptBatch = taken.prompts
     if taken.only_target and isinstance(layout, TargetOnly):
         given = layout.prepared

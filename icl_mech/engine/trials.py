@@ -1,8 +1,8 @@
-"""What passes cost here: a few of the shapes a rehearsal noted, run by the real model for about ten seconds.
+"""Time and memory of passes on this machine: shapes recorded by a rehearsal, timed for about ten seconds.
 
-A pass of `n` blocks over `r` rows (prompts times computed tokens) that see `c` columns takes
+A pass of `n` blocks over `r` rows (prompts times computed tokens) that attend to `c` columns takes
 `e + n (a + b r + d r c)` seconds, a backward pass without `e`, and as many bytes `n (b r + d r c) + e r` if its graph is kept, `b r + d r c` if
-not. The factors are fitted, without negative ones, to what the trials took.
+not. The factors are fitted to the measurements by non-negative least squares.
 """
 
 import time
@@ -24,31 +24,31 @@ from icl_mech.models.adapt import untrained
 from icl_mech.models.rehearsal import Call, Ledger, Load
 
 SECONDS = 10.0
-"""What all trials of a model may take, unless a single one takes longer."""
+"""Time budget of all trials of a model, unless a single one takes longer."""
 
 SHAPES = 5
-"""Shapes of each kind that are tried."""
+"""Number of shapes of each kind of call that are timed."""
 
 REDUCED = 2
-"""Copies of what a hook sees that reductions and changes of it take."""
+"""Copies of a hooked activation that its reductions and changes take."""
 
 LONGEST = 128
-"""Tokens of a prompt on which memory is tried."""
+"""Largest number of tokens of a prompt for which memory is measured."""
 
 
 @dataclass(frozen=True)
 class Costs:
-    """What passes of one model cost on its device.
+    """Costs of passes of one model on its device.
 
     Attributes:
-        times: By kind of call the factors of its processor time.
-        rate: Seconds by the clock for one of the processor, as things are now.
+        times: Factors of the processor time, by kind of call.
+        rate: Wall-clock seconds per second of processor time, at the current load.
         graph: Factors of the bytes of a pass with a graph.
-        forward: Of a pass without.
+        forward: Factors of the bytes of a pass without a graph.
         size: Bytes of a number.
-        width: Numbers of a residual.
-        vocabulary: Numbers of the logits of a row.
-        network: Processor time of making an untrained network, if there are any.
+        width: Width of the residual stream.
+        vocabulary: Number of logits of a row.
+        network: Processor time to make a randomly initialised model, if any are needed.
     """
 
     times: Mapping[str, Sequence[float]]
@@ -61,11 +61,11 @@ class Costs:
     network: float
 
     def seconds(self, calls: Mapping[Call, int]) -> float:
-        """Processor time of so many calls of these shapes."""
+        """Processor time of these calls, given the number of each shape."""
         return sum(n * _sum(self.times[call.kind], call.features) for call, n in calls.items())
 
     def bytes(self, load: Load) -> float:
-        """What a pass takes beside what is held."""
+        """Bytes a pass takes in addition to what is held throughout."""
         call, behind = load.call, load.behind
         rows, columns = call.batch * call.rows, call.columns
         if call.kind == "unembed":
@@ -73,7 +73,7 @@ class Costs:
         taken = float(REDUCED * load.hooked * self.size)
         if not load.graph:
             return taken + _sum(self.forward, (rows, rows * columns))
-        # Made again, a block stands beside what it is made of: the residuals entering all blocks.
+        # A recomputed block is in memory together with its inputs: the residuals entering all blocks.
         again = load.graph == "recomputed"
         parts = [(rows, columns, 1 if again else call.blocks), (call.batch * behind, behind, 1)]
         parts.append((behind, behind, call.blocks * load.beginning))
@@ -82,7 +82,7 @@ class Costs:
 
 
 def tried(ledger: Ledger) -> Costs:
-    """The costs of the shapes of a ledger; what takes more than half of the free memory is not tried."""
+    """Costs of the shapes of a ledger; shapes that take more than half of the free memory are not run."""
     info, kinds = ledger.model.info, sorted({call.kind for call in ledger.calls}, reverse=True)
     longest = max(4, min(LONGEST, max(call.columns for call in ledger.calls)))
     forward, graph = dict[tuple[int, ...], float](), dict[tuple[int, ...], float]()
@@ -114,37 +114,41 @@ def _sum(factors: Sequence[float], features: Sequence[int]) -> float:
 
 
 def _fitted(samples: Mapping[tuple[int, ...], float]) -> Sequence[float]:
-    """Factors that are not negative, by least squares of relative errors."""
+    """Non-negative factors, by least squares of relative errors."""
     from scipy.optimize import nnls
 
     if not samples:
         return ()
-    table = torch.tensor([[own / value for own in key] for key, value in samples.items()]).double()
+    table = torch.tensor(
+        [[feature / value for feature in key] for key, value in samples.items()]
+    ).double()
     scale = table.amax(0).clamp(min=1e-300)
-    found, _ = nnls((table / scale).numpy(), [1.0] * len(samples))
-    return [*map(float, found / scale.numpy())]
+    factors, _ = nnls((table / scale).numpy(), [1.0] * len(samples))
+    return [*map(float, factors / scale.numpy())]
 
 
 def _chosen(calls: Mapping[Call, int], kind: str) -> list[Call]:
-    """The shapes of most of the work of a kind, small ones first."""
+    """The shapes that make up most of the work of a kind of call, small ones first."""
     work: Counter[Call] = Counter()
     for call, count in calls.items():
         work[call._replace(blocks=1)] += count * call.work * (call.kind == kind)
-    return sorted((own for own, size in work.most_common(SHAPES) if size), key=lambda own: own.work)
+    return sorted(
+        (shape for shape, size in work.most_common(SHAPES) if size), key=lambda shape: shape.work
+    )
 
 
 def _timed(
     ledger: Ledger, call: Call, until: float, costs: Costs
 ) -> Iterator[tuple[Call, tuple[float, float]]]:
-    """A shape with one block, and with as many as there is room and time for: the least they took."""
+    """Least time of a shape with one block, and with as many blocks as memory and time allow."""
     room = free_memory(ledger.model.device) / 2
     graph: Any = "kept" if call.kind == "backward" else ""
     while costs.bytes(Load(call, graph)) > room and call.batch * call.rows > 1:
-        call = Call(call.kind, *(max(1, own // 2) for own in call[1:4]))
+        call = Call(call.kind, *(max(1, size // 2) for size in call[1:4]))
     _run(ledger, call)  # warms up
-    one, passes = min(_run(ledger, call), _run(ledger, call)), 1 + bool(graph)
-    yield call, one
-    most = (until - time.thread_time()) / (2 * passes * max(one[0], 1e-6))
+    seconds, passes = min(_run(ledger, call), _run(ledger, call)), 1 + bool(graph)
+    yield call, seconds
+    most = (until - time.thread_time()) / (2 * passes * max(seconds[0], 1e-6))
     blocks = int(min(most, room / costs.bytes(Load(call, graph)), ledger.model.info.n_layers))
     if call.kind != "unembed" and blocks > 1:
         call = call._replace(blocks=blocks)
@@ -155,7 +159,7 @@ def _timed(
 
 
 def _run(ledger: Ledger, call: Call) -> tuple[float, float]:
-    """One trial of a shape, with tokens of real prompts; of a backward pass that pass alone is timed."""
+    """Time one call of a shape, with tokens of real prompts; for a backward pass, without its forward pass."""
     model, (kind, batch, rows, columns, blocks) = ledger.model, call
     flat, cached, entered = ledger.tokens.flatten(), columns - rows, list[Tensor]()
     with torch.no_grad():
@@ -168,7 +172,7 @@ def _run(ledger: Ledger, call: Call) -> tuple[float, float]:
         given = (tokens, places >= 0, places[:, cached:])
         how: dict[str, Any] = {"stop": blocks}
         if cached:
-            first = model.forward(*(own[:1, :1] for own in given), keep_cache=True).cache
+            first = model.forward(*(tensor[:1, :1] for tensor in given), keep_cache=True).cache
             how["cache"] = first and first.expand(batch).padded(cached)
         if kind == "forward":
             return _clocked(model, lambda: model.forward(*given, **how))
@@ -183,7 +187,8 @@ def _run(ledger: Ledger, call: Call) -> tuple[float, float]:
 
 
 def _clocked(model: LanguageModel, run: Callable[[], object]) -> tuple[float, float]:
-    """Seconds of the processor and by the clock; a GPU has the clock alone."""
+    """Processor and wall-clock seconds of a call; on a GPU both are wall-clock seconds."""
+    # `int` does nothing: on a CPU the work is done when the call returns.
     wait = torch.cuda.synchronize if model.device.type == "cuda" else int
     wait()
     cpu, clock = time.process_time(), time.perf_counter()
@@ -194,18 +199,18 @@ def _clocked(model: LanguageModel, run: Callable[[], object]) -> tuple[float, fl
 
 
 class _Allocated(TorchDispatchMode):
-    """Counts the bytes of tensors that are alive, those it has seen made."""
+    """Counts the bytes of live tensors that were created under this mode."""
 
     now = most = 0
 
     def __torch_dispatch__(self, func: Callable[..., object], *asked: Any, **_: Any) -> object:
         args, kwargs = asked[1], asked[2] or {}
-        found, given = func(*args, **kwargs), _storages((args, kwargs))
-        for key, storage in _storages(found).items():
+        result, given = func(*args, **kwargs), _storages((args, kwargs))
+        for key, storage in _storages(result).items():
             if key not in given:
                 self._count(storage.nbytes())
                 weakref.finalize(storage, self._count, -storage.nbytes())
-        return found
+        return result
 
     def _count(self, size: int) -> None:
         self.now += size
@@ -213,8 +218,8 @@ class _Allocated(TorchDispatchMode):
 
 
 def _storages(tree: object) -> dict[int, torch.UntypedStorage]:
-    tensors = (own for own in tree_leaves(tree) if isinstance(own, Tensor))
-    return {own.untyped_storage()._cdata: own.untyped_storage() for own in tensors}
+    tensors = (tensor for tensor in tree_leaves(tree) if isinstance(tensor, Tensor))
+    return {tensor.untyped_storage()._cdata: tensor.untyped_storage() for tensor in tensors}
 
 
 def _most_bytes(ledger: Ledger, call: Call) -> float:

@@ -1,4 +1,4 @@
-"""`Work`: what one run reads and changes; `Stack`: the passes of one or several, backward passes included."""
+"""`Work`: the readings and interventions of one run; `Stack`: rows of one or several works that share a pass."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -23,7 +23,7 @@ from icl_mech.segments import Segment
 
 
 class Work:
-    """Runs segments of one run; remembers which interventions acted."""
+    """Runs the segments of one run, and records which interventions acted."""
 
     def __init__(
         self,
@@ -38,16 +38,16 @@ class Work:
         self.finite = finite or Finite()
         self.acted = [False] * len(interventions)
         self.takes = False
-        """Some of its interventions hold what was read from other runs, laid out as this one."""
+        """True if some of its interventions hold values read from other runs with the same layout."""
         self.beginning: Beginning | None = None
 
     def take_over(self, acted: Sequence[bool]) -> None:
-        """The first interventions have acted on what was computed before this run."""
+        """Count the first interventions as having acted if they did so before this run."""
         for number, flag in enumerate(acted):
             self.acted[number] |= flag
 
     def check_acted(self) -> None:
-        """Refuse interventions that had nothing to act on in the whole run."""
+        """Raise if an intervention had nothing to act on in the whole run."""
         for intervention, acted in zip(self.interventions, self.acted, strict=True):
             if not acted:
                 raise RunError(
@@ -55,28 +55,28 @@ class Work:
                 )
 
     def part(self, segment: Segment) -> Part:
-        """What a refusal of its numbers must know of a segment."""
+        """The rows of a segment and its interventions, for an error about values that are not finite."""
         return Part.of(segment, self.interventions)
 
     def acting(self, segment: Segment) -> list[Intervention]:
-        """The interventions that change something in a segment; counted as having acted.
+        """The interventions that change something in a segment, which are counted as having acted.
 
-        For segments whose keys and values were made under the same interventions before.
+        For segments whose keys and values were computed under the same interventions before.
         """
-        found = []
+        acting = []
         for number, intervention in enumerate(self.interventions):
             if intervention.hooks(segment):
                 self.acted[number] = True
-                found.append(intervention)
-        return found
+                acting.append(intervention)
+        return acting
 
     @explained
     def begin(self, segment: Segment, *, together: int | None = None) -> KeyValues:
-        """Keys and values of the common beginning; its gradient readings wait for each batch.
+        """Keys and values of the common beginning; its gradient readings are completed by each batch.
 
         Args:
             segment: The beginning.
-            together: Keep no graph of it, and take so many prompts at a time back through each
+            together: Keep no graph of it, and backpropagate this many prompts at a time through each
                 of its blocks; None: keep the graph.
         """
         taps, sinks = taps_of(self.readings, segment)
@@ -97,10 +97,10 @@ class Work:
     def _recomputed(
         self, segment: Segment, sinks: Sequence[Sink], together: int
     ) -> RecomputedBeginning:
-        """The beginning as residuals entering its blocks, under the interventions below them."""
+        """The beginning as the residuals entering its blocks, each under the interventions below it."""
         model = segment.model
         entering: list[Tensor] = []
-        # First in line: a block that runs again makes the interventions at its own entrance again.
+        # These hooks come first: a rerun block applies the interventions on its input again.
         keep: list[Hook] = [
             (Site("resid_pre", layer), lambda residual: entering.append(residual.detach().clone()))
             for layer in range(model.info.n_layers)
@@ -113,7 +113,7 @@ class Work:
             cache.values[layer].requires_grad_()
 
         def block(layer: int) -> Block:
-            taps, own = taps_of(self.readings, segment, layer=layer)
+            taps, block_sinks = taps_of(self.readings, segment, layer=layer)
             hooks, check = self._hooks(segment, taps, layer=layer)
             residual = entering[layer].requires_grad_()
             with model.gradients():
@@ -129,7 +129,7 @@ class Work:
             check()
             kept = _cached(output, segment)
             pair = kept.keys[layer], kept.values[layer]
-            return Block(residual, output.residual, pair, [sink for *_, sink in own])
+            return Block(residual, output.residual, pair, [sink for *_, sink in block_sinks])
 
         return RecomputedBeginning(cache, sinks, block, together)
 
@@ -149,21 +149,21 @@ class Work:
         return _cached(output, segment)
 
     def done(self, segment: Segment) -> Iterator[tuple[Segment, Values]]:
-        """The reductions of a segment; in halves if it does not fit into memory."""
+        """Reductions of a segment; in halves if it does not fit into memory."""
         for _, part, values in Stack([self], [segment]).done():
             self.finite.settle_if_due()
             yield part, values
 
     @explained
     def values(self, segment: Segment) -> Values:
-        """The reductions of every reading for one segment, in one pass."""
+        """Reductions of every reading for one segment, in one pass."""
         return Stack([self], [segment]).values()
 
     @explained
     def losses(self, segment: Segment, loss: Loss) -> Tensor:
-        """Each prompt's loss under the interventions, in the graph of what they hold.
+        """Each prompt's loss under the interventions, differentiable in the tensors they hold.
 
-        For learning an intervention's own tensors; `values` is for reading.
+        For training the tensors of an intervention; `values` is for reading.
         """
         hooks, check = self._hooks(segment)
         output = segment.model.forward(
@@ -176,13 +176,13 @@ class Work:
 
     @explained
     def traced(self, segment: Segment, hooks: Sequence[Hook]) -> Tensor:
-        """The residual leaving the last block, in the graph where gradients are on.
+        """The residual after the last block, with its graph if gradients are enabled.
 
-        For methods that follow the graph themselves; `hooks` come after the interventions'.
+        For methods that traverse the graph themselves; `hooks` come after those of the interventions.
         """
-        own, check = self._hooks(segment, [("a trace", hook) for hook in hooks])
+        all_hooks, check = self._hooks(segment, [("a trace", hook) for hook in hooks])
         output = segment.model.forward(
-            segment.tokens, segment.mask, segment.positions, cache=segment.cache, hooks=own
+            segment.tokens, segment.mask, segment.positions, cache=segment.cache, hooks=all_hooks
         )
         check()
         self.finite.rows(output.residual, segment, [self.part(segment)])
@@ -191,7 +191,7 @@ class Work:
     def _hooks(
         self, segment: Segment, taps: Sequence[Owned] = (), *, layer: int | None = None
     ) -> tuple[list[Hook], Callable[[], None]]:
-        """Hooks of interventions, then of readings, and the check that all of them fired."""
+        """Hooks of interventions, then of readings, and a function that raises unless all of them fired."""
         owned: list[Owned] = []
         for number, intervention in enumerate(self.interventions):
             hooks = hooks_of(intervention, segment)
@@ -203,11 +203,11 @@ class Work:
 
 @dataclass(frozen=True, eq=False)
 class Stack:
-    """Rows that one pass computes: those of several works, each under its own interventions.
+    """Rows that one pass computes, of one or several works, each under its interventions.
 
     Attributes:
-        works: Of equal readings.
-        parts: The rows of each, of one `Segment.form`.
+        works: Works with equal readings.
+        parts: The rows of each work, all with the same `Segment.form`.
     """
 
     works: Sequence[Work]
@@ -215,22 +215,22 @@ class Stack:
 
     @cached_property
     def segment(self) -> Segment:
-        """All rows."""
+        """All rows as one segment."""
         return Segment.joined(self.parts)
 
     @cached_property
     def rows(self) -> list[slice]:
-        """Which of them are whose."""
+        """The rows of each work in the joined segment."""
         ends = [0, *accumulate(len(part.prompts) for part in self.parts)]
         return [slice(start, stop) for start, stop in pairwise(ends)]
 
     @property
     def changes(self) -> list[Part]:
-        """The rows of each work with its interventions."""
-        return [own.part(part) for own, part in zip(self.works, self.parts, strict=True)]
+        """Rows and interventions of each work."""
+        return [work.part(part) for work, part in zip(self.works, self.parts, strict=True)]
 
     def done(self) -> Iterator[tuple[Work, Segment, Values]]:
-        """The reductions of each work's rows; in halves if they do not fit into memory."""
+        """Reductions of each work's rows; in halves if they do not fit into memory."""
         try:
             with self.parts[0].model.undo.kept():
                 values = self.values()
@@ -241,12 +241,13 @@ class Stack:
                 raise _no_room(self.segment) from error
         else:
             for work, part, rows in zip(self.works, self.parts, self.rows, strict=True):
-                yield work, part, [{s: v[rows] for s, v in own.items()} for own in values]
+                yield work, part, [{s: v[rows] for s, v in by_site.items()} for by_site in values]
             return
         for half in self._halves():
             yield from half.done()
 
     def _halves(self) -> "Iterator[Stack]":
+        # The joined rows would otherwise stay in memory while the halves run.
         self.__dict__.pop("segment", None)
         if len(self.parts) == 1:
             for part in self.parts[0].halves():
@@ -265,7 +266,7 @@ class Stack:
                 raise
             if len(self.parts) == 1:
                 raise _no_room(self.segment) from error
-        # Outside of the clause, which would hold what the pass has made.
+        # Outside the except clause: the traceback would keep the tensors of the failed pass alive.
         return [cache for half in self._halves() for cache in half.caches()]
 
     def _caches(self) -> list[KeyValues]:
@@ -278,14 +279,14 @@ class Stack:
         return [_cached(output, segment).rows(rows) for rows in self.rows]
 
     def values(self) -> Values:
-        """The reductions of every reading over all rows, in one pass."""
+        """Reductions of every reading over all rows, in one pass."""
         segment, first = self.segment, self.works[0]
         readings, beginning = first.readings, first.beginning
         if isinstance(segment.model, ServerModel):
             hooks, check = self._hooks()
-            found = on_server(segment, readings, hooks)
+            reductions = on_server(segment, readings, hooks)
             check()
-            return found
+            return reductions
         values: Values = [{} for _ in readings]
         taps, sinks = taps_of(readings, segment, values)
         cache = segment.cache
@@ -296,7 +297,7 @@ class Stack:
             if sinks and first.checkpoint and beginning is None:
                 stack.enter_context(segment.model.checkpointed())
             hooks, check = self._hooks(taps)
-            # Held until after the backward pass, where checkpointed blocks run again.
+            # Hooks stay installed during the backward pass, where checkpointed blocks are rerun.
             stack.enter_context(segment.model.installed(hooks))
             output = _forward(segment, cache=cache)
             check()
@@ -329,23 +330,23 @@ class Stack:
         return self.in_order(values)
 
     def in_order(self, values: Values) -> Values:
-        """Reductions in the order their reading names its sites, not in that of the forward pass."""
+        """Reductions in the order in which readings name their sites, not that of the forward pass."""
         first, info = self.works[0], self.segment.model.info
         ordered = [
-            {site: own[site] for site in reading.sites(info)}
-            for reading, own in zip(first.readings, values, strict=True)
+            {site: by_site[site] for site in reading.sites(info)}
+            for reading, by_site in zip(first.readings, values, strict=True)
         ]
-        for reading, own in zip(first.readings, ordered, strict=True):
+        for reading, by_site in zip(first.readings, ordered, strict=True):
             if reading.finite:
                 loss = reading.loss if isinstance(reading, GradientReading) else None
-                first.finite.reductions(type(reading).__name__, own, self.changes, loss)
+                first.finite.reductions(type(reading).__name__, by_site, self.changes, loss)
         return ordered
 
     def _hooks(self, taps: Sequence[Owned] = ()) -> tuple[list[Hook], Callable[[], None]]:
-        """Each work's hooks on its own rows, then those of the readings; and the check that all fired."""
+        """Each work's hooks on its rows, then those of the readings, and a function that raises unless all fired."""
         if len(self.works) == 1:
             return self.works[0]._hooks(self.parts[0], taps)
-        made = [own._hooks(part) for own, part in zip(self.works, self.parts, strict=True)]
+        made = [work._hooks(part) for work, part in zip(self.works, self.parts, strict=True)]
         read, check_read = counted(taps, self.segment)
 
         def check() -> None:

@@ -1,9 +1,9 @@
-"""`Writer`: rows after prompts, one token at a time, on the keys and values of what stands before.
+"""`Writer`: autoregressive generation, one token at a time, on the keys and values of the text so far.
 
-A pass computes the rows it is given and keeps their keys and values; a step computes one row more
-for each prompt. Interventions are those of the prompts: each is asked for its hooks in the rows
-of a step as in any others. What it does by positions or roles of the prompt it does to the rows of
-the prompt alone; what acts at all rows acts on new ones too.
+A pass computes the rows it is given and keeps their keys and values; a step computes one more row
+for each prompt. Interventions supply hooks for the rows of a step as for any others. Those that act
+on positions or roles of the prompt affect only rows of the prompt; those that act at all rows affect
+new ones too.
 
 Readings are taken at the last row of each prompt, as if it were the target of the text so far.
 """
@@ -28,13 +28,13 @@ from icl_mech.segments import Segment
 
 @dataclass(frozen=True, eq=False)
 class Written:
-    """Where a pass has arrived.
+    """The state after a pass.
 
     Attributes:
-        segment: The rows it computed; the keys and values of theirs are in `cache`.
-        cache: Keys and values of all columns so far; none of a model that takes none.
-        residual: What leaves the last block in the last row of each prompt.
-        values: What each reading reduced there.
+        segment: The rows it computed; their keys and values are in `cache`.
+        cache: Keys and values of all columns so far; empty for a model that takes no cache.
+        residual: Residual after the last block in the last row of each prompt.
+        values: Reductions of each reading there.
     """
 
     segment: Segment
@@ -43,7 +43,7 @@ class Written:
     values: Values
 
     def kept(self, rows: Sequence[int]) -> "Written":
-        """With some of its rows, in this order; one may come several times."""
+        """Some of the rows, in this order; a row may be repeated."""
         if list(rows) == list(range(len(self.segment.prompts))):
             return self
         rows, old = list(rows), self.segment
@@ -71,7 +71,7 @@ class Writer(Work):
     def __init__(
         self, readings: Sequence[Reading[Any]], interventions: Sequence[Intervention]
     ) -> None:
-        """Of these readings, which need the target's row only.
+        """Set up a writer with these readings, which may need the target's row only.
 
         Raises:
             RunError: a reading of other rows, or of gradients.
@@ -86,16 +86,16 @@ class Writer(Work):
 
     @explained
     def begin_writing(self, segment: Segment) -> Written:
-        """The rows of a segment, which end with the last token of each prompt."""
+        """Compute the rows of a segment, which end with the last token of each prompt."""
         return self._run(segment, _ending(segment, None))
 
     @explained
     def go_on(self, segment: Segment, texts: Sequence[Sequence[int]]) -> Written:
-        """One more row for each prompt.
+        """Compute one more row for each prompt.
 
         Args:
-            segment: What `following` returned.
-            texts: Tokens written so far, the newest last, which is computed here.
+            segment: The result of `following`.
+            texts: Tokens written so far; the last one is computed here.
         """
         return self._run(segment, _ending(segment, texts) if self.readings else segment)
 
@@ -114,6 +114,7 @@ class Writer(Work):
             )
         check()
         self.finite.rows(output.residual, segment, [self.part(segment)])
+        # Padding has position -1, so the largest position is that of the last token.
         last = segment.dest.argmax(1)
         residual = output.residual[segment.rows, last]
         cache = output.cache or KeyValues((), ())
@@ -121,7 +122,7 @@ class Writer(Work):
 
 
 def following(written: Written, tokens: Sequence[int]) -> Segment:
-    """The rows of one more token for each prompt, after all that came before."""
+    """The rows of one more token for each prompt, after all earlier ones."""
     old = written.segment
     new = to_device(torch.tensor(tokens), old.tokens.device)[:, None]
     dest, src = old.on_host
@@ -144,9 +145,9 @@ def following(written: Written, tokens: Sequence[int]) -> Segment:
 
 
 def whole(segment: Segment, texts: Sequence[Sequence[int]]) -> Segment:
-    """All rows of one prompt with what was written after it, nothing kept.
+    """All rows of one prompt with the text written after it, without a cache.
 
-    The plain way, to which steps on kept keys and values are equal.
+    The reference computation, which steps on cached keys and values must equal.
     """
     (prompt,), (text,) = segment.prompts, texts
     tokens = to_device(torch.tensor([[*prompt.tokens, *text]]), segment.tokens.device)
@@ -163,16 +164,16 @@ def whole(segment: Segment, texts: Sequence[Sequence[int]]) -> Segment:
 
 
 def _ending(segment: Segment, texts: Sequence[Sequence[int]] | None) -> Segment:
-    """The segment for readings: each prompt with what was written, its last token the target."""
+    """The segment for readings: each prompt with the text written after it, its last token the target."""
     written: Sequence[Sequence[int]] = [()] * len(segment.prompts) if texts is None else texts
     prompts = tuple(map(continued, segment.prompts, written))
     return replace(segment, prompts=PromptBatch(prompts, segment.prompts.source))
 
 
 def continued(prompt: Prompt, tokens: Sequence[int]) -> Prompt:
-    """A prompt with tokens after it, the last token as its target.
+    """A prompt extended by tokens, with the last token as its target.
 
-    The former target and what follows it, but the last token, count as format.
+    The former target and the tokens after it, except the last, get the role `format`.
     """
     end = len(prompt) + len(tokens)
     if prompt.target == end - 1:

@@ -1,4 +1,4 @@
-"""What can be changed in a forward pass: frozen, serialisable values that yield hooks."""
+"""Interventions on a forward pass: frozen, serialisable values that yield hooks."""
 
 from icl_mech.interventions.add_vector import AddVector
 from icl_mech.interventions.base import At, Intervention, Interventions, Taken, load_intervention

@@ -1,4 +1,4 @@
-"""`AddVector`: a vector is added to the residual stream at the target.
+"""`AddVector`: add a vector to the residual stream at the target.
 
 `h_{l+1}[q] <- h_{l+1}[q] + s v`: to the output of block `l`, at the last token of the prompt. The
 function-vector intervention; with any other vector, activation steering. (`Patch` of `resid_post`
@@ -24,9 +24,9 @@ class AddVector(ByTarget, Intervention):
     """Add a vector to the output of a block.
 
     Attributes:
-        vector: What is added.
-        layer: To the output of this block.
-        scale: Times this.
+        vector: The vector to add.
+        layer: The block to whose output it is added.
+        scale: Factor of the vector.
         at: At the `target` only, or at `all` positions.
     """
 
@@ -36,7 +36,7 @@ class AddVector(ByTarget, Intervention):
     at: At = "target"
 
     def check(self, info: ModelInfo) -> None:
-        """Refuse a layer or a size the model does not have.
+        """Refuse a layer or a vector size the model does not have.
 
         Raises:
             RunError: names it.
@@ -51,7 +51,7 @@ class AddVector(ByTarget, Intervention):
 
     @property
     def first_layer(self) -> int:
-        """Its layer."""
+        """The layer of the vector."""
         return self.layer
 
     def hooks(self, segment: Segment) -> Sequence[Hook]:
@@ -61,7 +61,7 @@ class AddVector(ByTarget, Intervention):
             return []
 
         def hook(activation: Tensor) -> Tensor:
-            # The residual stream may be kept, for other runs to go on from.
+            # A copy: the residual stream may be kept, for other runs to resume from.
             edited = activation.clone()
             edited[batch, rows] = edited[batch, rows] + self.scale * self.vector.to(activation)
             return edited

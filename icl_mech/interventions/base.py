@@ -1,4 +1,4 @@
-"""`Intervention`: what all changes of a forward pass share."""
+"""`Intervention`: the base class of all changes of a forward pass."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -22,13 +22,13 @@ _KINDS: dict[str, type["Intervention"]] = {}
 
 
 class Taken(NamedTuple):
-    """What an intervention reads from the unchanged model before it can run.
+    """Values an intervention reads from the unmodified model before it can run.
 
     Attributes:
-        prompts: Which prompts it is read from.
+        prompts: Prompts the values are read from.
         rows: Their tokens, -1 where a prompt has fewer.
-        sites: Where.
-        only_target: The tokens are the targets.
+        sites: Hook points the values are read at.
+        only_target: True if the tokens are the targets.
     """
 
     prompts: PromptBatch
@@ -49,16 +49,16 @@ class Intervention(ABC):
     """True if it is defined on the checkpoint's own parameters only (no folding, no centring)."""
 
     def __init_subclass__(cls) -> None:
-        """Make the kind known to `load_intervention`.
+        """Register the class for `load_intervention`.
 
         Raises:
-            RunError: a kind of this package has that name.
+            RunError: an intervention of this package has that name.
         """
         known = _KINDS.get(cls.__name__)
-        own = __name__.split(".")[0]
+        package = __name__.split(".")[0]
         if (
             known is not None
-            and known.__module__.split(".")[0] == own != cls.__module__.split(".")[0]
+            and known.__module__.split(".")[0] == package != cls.__module__.split(".")[0]
         ):
             raise RunError(
                 f"There is an intervention {cls.__name__!r} in {known.__module__} already; saved ones are "
@@ -76,7 +76,7 @@ class Intervention(ABC):
 
     @abstractmethod
     def hooks(self, segment: Segment) -> Sequence[Hook]:
-        """The hooks that make this change in one segment; none where it changes nothing."""
+        """The hooks that apply this intervention to one segment; none where it changes nothing."""
 
     def check(self, info: ModelInfo) -> None:
         """Refuse layers or heads the model does not have.
@@ -92,7 +92,7 @@ class Intervention(ABC):
             )
 
     def check_prompts(self, prompts: PromptBatch) -> None:
-        """Refuse prompts it cannot change; those it was given for, not a part of them.
+        """Refuse prompts it cannot be applied to; called with all prompts of the run, not a subset.
 
         Raises:
             IclMechError: says what was found and what was expected.
@@ -101,28 +101,28 @@ class Intervention(ABC):
 
     @property
     def target_only(self) -> bool:
-        """True if rows before the target are left as they are."""
+        """True if rows before the target are left unchanged."""
         return False
 
     @property
     def first_layer(self) -> int:
-        """Nothing below this block changes."""
+        """The first block that changes; nothing below it does."""
         return 0
 
     def shares(self, prompts: PromptBatch, length: int) -> bool:
-        """True if it does the same in the first `length` tokens of all prompts, which are equal.
+        """True if it acts identically on the first `length` tokens of all prompts, which are equal.
 
-        They are then computed once for all prompts, with prompt 0's hooks. False, the default, is
-        always right: an intervention may depend on the prompt, by `segment.indices` or its roles.
+        They are then computed once for all prompts, with the hooks of prompt 0. False, the default, is
+        always valid: an intervention may depend on the prompt, by `segment.indices` or its roles.
         """
         return False
 
     @property
     def by_number(self) -> bool:
-        """True if it may go by the number of a prompt in the run (`segment.indices`).
+        """True if it may depend on the index of a prompt in the run (`segment.indices`).
 
-        It is then refused in passes over other prompts than those it was given for: a part of
-        them, or contexts of their own. True, the default, is always right.
+        It is then rejected in passes over prompts other than those it was given for: a subset of
+        them, or separate contexts. True, the default, is always valid.
         """
         return True
 
@@ -137,7 +137,7 @@ class Intervention(ABC):
     def taken_from(self) -> Taken | None:
         """The prompts, tokens and sites whose values it needs; None if it needs none.
 
-        They are laid out and run as the prompts of the run are.
+        They are laid out and run in the same way as the prompts of the run.
         """
         return None
 
@@ -148,41 +148,41 @@ class Intervention(ABC):
         raise NotImplementedError
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values; `load_intervention` reads them."""
+        """Plain JSON values, which `load_intervention` reads."""
         kind = type(self)
         if "__init__" in vars(kind) and "__dataclass_fields__" not in vars(kind):
             raise RunError(
                 f"{kind.__name__} is no dataclass, so nothing is known of its values and two of them "
                 "would look the same. Write @dataclass(frozen=True, eq=False, repr=False) above it."
             )
-        values = {item.name: plain(getattr(self, item.name)) for item in fields(self)}
+        values = {field.name: plain(getattr(self, field.name)) for field in fields(self)}
         return {"intervention": kind.__name__, **values}
 
     def __repr__(self) -> str:
-        """Constructor-like, with tensors as shapes."""
+        """Constructor-like text, with tensors as shapes."""
         shown = ", ".join(
-            f"{item.name}={_short(getattr(self, item.name))}"
-            for item in fields(self)
-            if getattr(self, item.name) is not None
+            f"{field.name}={_short(getattr(self, field.name))}"
+            for field in fields(self)
+            if getattr(self, field.name) is not None
         )
         return f"{type(self).__name__}({shown})"
 
 
 class Alike:
-    """Of interventions that treat equal tokens before equal targets alike."""
+    """Mixin for interventions that treat equal tokens before equal targets alike."""
 
     @property
     def by_number(self) -> bool:
-        """False: every prompt is treated by its own target."""
+        """False: what is done to a prompt depends on its target, not on its index."""
         return False
 
     def shares(self, prompts: PromptBatch, length: int) -> bool:
-        """Always: equal tokens before the target are treated alike."""
+        """True: equal tokens before the target are treated alike."""
         return True
 
 
 class ByTarget(Alike):
-    """Of interventions at each prompt's target, or at all its tokens alike."""
+    """Mixin for interventions at each prompt's target, or at all its tokens alike."""
 
     at: At
 
@@ -193,18 +193,18 @@ class ByTarget(Alike):
 
 
 def plain(value: object) -> object:
-    """Tensors as lists and values as mappings of what they say, also inside of sequences and mappings."""
+    """Tensors as lists and dataclasses as mappings of their fields, also inside sequences and mappings."""
     if isinstance(value, Tensor):
         return value.tolist()
     if is_dataclass(value) and not isinstance(value, type):
-        value = {own.name: getattr(value, own.name) for own in fields(value)}
+        value = {field.name: getattr(value, field.name) for field in fields(value)}
     if isinstance(value, Mapping):
         return {key: plain(item) for key, item in value.items()}
     return [plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def load_intervention(document: dict[str, Any]) -> Intervention:
-    """What `Intervention.to_dict` wrote.
+    """Load an intervention from the values written by `Intervention.to_dict`.
 
     Raises:
         RunError: unknown kind.
@@ -248,14 +248,14 @@ def check_layers(layers: Sequence[int], info: ModelInfo, what: str) -> None:
 
 
 def editable(activation: Tensor) -> Tensor:
-    """The activation itself where no graph holds it, else a copy."""
+    """The activation itself if it is part of no graph, else a copy."""
     return activation.clone() if torch.is_grad_enabled() else activation
 
 
 def rows_at(segment: Segment, at: At) -> tuple[Tensor, Int[Tensor, " n"]]:
-    """(batch, dest) indices of the rows an intervention acts on.
+    """Indices (batch, dest) of the rows an intervention acts on.
 
-    Targets that lie outside the segment have no row.
+    Targets outside the segment have no row.
     """
     if at == "all":
         inside = (segment.on_host[0] >= 0).nonzero().T
@@ -268,7 +268,7 @@ Interventions = Annotated[
     Sequence[Intervention],
     Called("a list of interventions such as [ZeroHeads([(5, 1)])], also of a single one"),
 ]
-"""What is changed, in this order."""
+"""Interventions, applied in this order."""
 
 
 def _short(value: object) -> str:

@@ -1,8 +1,8 @@
-"""`Cut`: attention from some tokens to others is removed; `NamedCut` for interventions that are values of it.
+"""`Cut`: attention knockout from some tokens to others; `NamedCut` for interventions that are special cases of it.
 
 An *edge* leads from a column (`src`) into a later row (`dst`). In the chosen layers and heads `mask` sets the
-scores of edges to -inf before the softmax, a row without any key left gives an output of zero; `zero` sets the
-pattern to 0 after it, without renormalising.
+scores of edges to -inf before the softmax, and a row with no key left has an output of zero; `zero` sets the
+pattern to 0 after the softmax, without renormalising.
 
 Source: the edges of *Label Words are Anchors* (Wang et al. 2023, §2.2), *Thought Anchors* (Bogdan et al. 2025,
 §6) and *Contextualize-then-aggregate* (arXiv 2504.00132).
@@ -37,16 +37,16 @@ from icl_mech.segments import Segment
 Mode = Literal["mask", "zero"]
 
 Tokens = Name | TokenSet | Sequence[Name] | Mapping[str, Any]
-"""A set, by names or as a file has it: `{"at": "anchors", "units": [0]}`."""
+"""A set of tokens, by name or as written in a file: `{"at": "anchors", "units": [0]}`."""
 
 
 class NamedCut(ABC):
-    """An intervention that is a value of `Cut` under another name."""
+    """An intervention that is a special case of `Cut` under another name."""
 
     @property
     @abstractmethod
     def cut(self) -> "Cut":
-        """What it is."""
+        """The equivalent `Cut`."""
 
     def check(self, info: ModelInfo) -> None:
         """Refuse layers and heads the model does not have.
@@ -61,7 +61,7 @@ class NamedCut(ABC):
             raise RunError(f"{what} names head {wrong[0]}; heads are 0 to {info.n_heads - 1}.")
 
     def check_prompts(self, prompts: PromptBatch) -> None:
-        """Refuse prompts without the tokens it names.
+        """Refuse prompts that lack the tokens it names.
 
         Raises:
             IclMechError: says what was found and what was expected.
@@ -73,7 +73,7 @@ class NamedCut(ABC):
             cut.blocks(prompt, index, cut.first_layer)
 
     def has_control(self, prompts: PromptBatch) -> bool:
-        """True if every row of every prompt keeps as many earlier tokens as it loses, for a control to cut."""
+        """True if every row of every prompt has at least as many uncut earlier tokens as cut ones, for a control."""
         plain = replace(self.cut, control=False)
         return not any(
             lacking(plain.blocks(prompt, index, plain.first_layer), prompt, plain.itself)
@@ -81,14 +81,14 @@ class NamedCut(ABC):
         )
 
     def edges(self, prompts: PromptBatch) -> list[list[Block]]:
-        """Which edges it cuts in each prompt, up to its target, in the lowest block."""
-        found: list[list[Block]] = []
+        """Edges it cuts in each prompt, up to its target, in the lowest block."""
+        edges: list[list[Block]] = []
         for index, prompt in enumerate(prompts):
             end = prompt.target + 1
             blocks = self.cut.blocks(prompt, index, self.first_layer)
-            own = [(tuple(up_to(a, end)), tuple(up_to(b, end))) for a, b in blocks]
-            found.append([(rows, columns) for rows, columns in own if rows and columns])
-        return found
+            clipped = [(tuple(up_to(a, end)), tuple(up_to(b, end))) for a, b in blocks]
+            edges.append([(rows, columns) for rows, columns in clipped if rows and columns])
+        return edges
 
     @property
     def first_layer(self) -> int:
@@ -105,15 +105,15 @@ class NamedCut(ABC):
 
     @property
     def by_number(self) -> bool:
-        """True if positions are given, prompt by prompt."""
+        """True if positions are given for each prompt."""
         cut = self.cut
         return cut.sources.positions is not None or cut.destinations.positions is not None
 
     def shares(self, prompts: PromptBatch, length: int) -> bool:
-        """True if the same edges of the common beginning are cut in every prompt."""
+        """True if the same edges of the common prefix are cut in every prompt."""
         cut = self.cut
         if cut.by_layer and cut.heads is None and cut.layers is None:
-            return False  # how many layers there are is not known here
+            return False  # the number of layers is not known here
         layers = cut.cut_layers(0) if cut.by_layer else [cut.first_layer]
 
         def inside(prompt: Prompt, index: int, layer: int) -> list[Block]:
@@ -140,8 +140,8 @@ class NamedCut(ABC):
                 continue
             heads = None
             if cut.heads is not None:
-                own = [head for other, head in cut.heads if other == layer]
-                heads = to_device(torch.tensor(own), segment.tokens.device)
+                chosen = [head for head_layer, head in cut.heads if head_layer == layer]
+                heads = to_device(torch.tensor(chosen), segment.tokens.device)
             if cut.mode == "mask":
                 hooks.append((Site("scores", layer), edges.before(heads, segment, cut.itself)))
             if cut.mode == "zero" or cut.itself:
@@ -151,21 +151,21 @@ class NamedCut(ABC):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Cut(NamedCut, Intervention):
-    """Remove edges of attention from any tokens to any later ones.
+    """Knock out attention edges from any tokens to any later ones.
 
     Attributes:
         src: The columns: a name, several, or a `TokenSet`. See `icl_mech.interventions.token_sets.Name`.
         dst: The rows, likewise.
-        relation: `any` source before the row, or only those of its `own` demonstration or span, or of
-            `others` (which are earlier ones; anchors with their unit).
-        layers: Blocks in which they are cut; None: all.
+        relation: `any` source before the row, or only sources in its `own` demonstration or span, or in
+            `others` (earlier ones; anchors belong to their unit).
+        layers: Blocks in which edges are cut; None: all.
         heads: (layer, head) pairs instead; None: all heads of the layers.
         mode: `mask` (before softmax) or `zero` (after).
-        itself: Also a token's edge to itself, where it is in both sets; else every row keeps itself.
-        control: Random edges instead, up to the target: into each row as many as the cut takes from it, none of
-            the cut, each from a token within 8 positions of one that was cut, or the nearest 16, 32, ... where
-            none is free. The first token is drawn only if the cut has it. See `has_control`.
-        seed: Of the draws, of `random` tokens given by name too.
+        itself: Also cut a token's edge to itself, where it is in both sets; else every row keeps that edge.
+        control: Cut random edges instead, up to the target: as many into each row, none of them an edge of the
+            cut, each from a token within 8 positions of one that was cut, or within 16, 32, ... where none is
+            free. The first token is drawn only if the cut has it. See `has_control`.
+        seed: Seed of the draws, including `random` tokens given by name.
     """
 
     src: Tokens = "before"
@@ -194,8 +194,8 @@ class Cut(NamedCut, Intervention):
         if self.heads is not None:
             object.__setattr__(self, "heads", conformed("heads", self.heads, Heads))
         super().__post_init__()
-        given, other = (self.heads, self.layers) if self.heads is not None else (self.layers, None)
-        if other is not None or (given is not None and len(set(given)) != max(1, len(given))):
+        given, unused = (self.heads, self.layers) if self.heads is not None else (self.layers, None)
+        if unused is not None or (given is not None and len(set(given)) != max(1, len(given))):
             raise RunError(
                 "Cut needs layers=[...], or heads=[(layer, head), ...] without layers, one at least and "
                 f"each once; got layers={self.layers} and heads={self.heads}."
@@ -231,12 +231,12 @@ class Cut(NamedCut, Intervention):
 
     @property
     def behind(self) -> bool:
-        """True if the rows are those after each group of the source."""
+        """True if the rows are those that follow each group of the source."""
         return "after" in self.destinations.names and self.destinations.positions is None
 
     @property
     def by_layer(self) -> bool:
-        """True if other edges are cut in each layer."""
+        """True if different edges are cut in each layer."""
         return self.sources.by_layer or self.destinations.by_layer
 
     def cut_layers(self, n_layers: int) -> list[int]:
@@ -250,7 +250,7 @@ class Cut(NamedCut, Intervention):
 
         Raises:
             PromptError: a prompt without such tokens, or without an edge between them.
-            RunError: positions that do not go with the prompts.
+            RunError: positions that do not match the prompts.
         """
         super().check_prompts(prompts)
         for index, prompt in enumerate(prompts):
@@ -261,25 +261,25 @@ class Cut(NamedCut, Intervention):
                 )
 
     def _lacks(self, prompt: Prompt, index: int) -> str:
-        """Why no edge is there."""
+        """The reason why a prompt has no edge, for an error message."""
         sets = (
             {"src": self.sources}
             if self.behind
             else {"src": self.sources, "dst": self.destinations}
         )
-        found: dict[str, list[int]] = {}
+        positions: dict[str, list[int]] = {}
         for name, tokens in sets.items():
             groups = tokens.groups(prompt, index, self.first_layer)
-            found[name] = sorted(p for group in groups for p in up_to(group, len(prompt)))
-            if not found[name]:
+            positions[name] = sorted(p for group in groups for p in up_to(group, len(prompt)))
+            if not positions[name]:
                 return (
                     f"it has no tokens {tokens} for {name}. Name tokens that every prompt has; prompts "
                     "made from bare positions have anchors, units, query and target only."
                 )
-        if self.behind or found["src"][0] >= found["dst"][-1]:
-            last = len(prompt) - 1 if self.behind else found["dst"][-1]
+        if self.behind or positions["src"][0] >= positions["dst"][-1]:
+            last = len(prompt) - 1 if self.behind else positions["dst"][-1]
             return (
-                f"src begins at position {found['src'][0]} and dst ends at {last}, but a row reads only "
+                f"src begins at position {positions['src'][0]} and dst ends at {last}, but a row reads only "
                 "what stands before it; exchange them, or name other tokens."
             )
         return (
@@ -288,10 +288,12 @@ class Cut(NamedCut, Intervention):
         )
 
     def blocks(self, prompt: Prompt, index: int, layer: int) -> list[Block]:
-        """Which edges are cut in one prompt (number `index` of the run), in one layer."""
+        """Edges that are cut in one prompt (number `index` of the run), in one layer."""
         columns = self.sources.groups(prompt, index, layer)
         if self.behind:
-            blocks: list[Block] = [(range(own[-1] + 1, LAST), own) for own in columns if own]
+            blocks: list[Block] = [
+                (range(group[-1] + 1, LAST), group) for group in columns if group
+            ]
         else:
             rows = self.destinations.groups(prompt, index, layer)
             blocks = related(joined(rows), joined(columns), self.relation, prompt)
@@ -312,8 +314,8 @@ class _Edges:
 
     Attributes:
         batch: Prompt of each row.
-        rows: Index of each along `dest`.
-        columns: What each loses.
+        rows: Index of each row along `dest`.
+        columns: True at the columns each row loses.
     """
 
     batch: Tensor
@@ -328,7 +330,7 @@ class _Edges:
         for row, (prompt, index) in enumerate(zip(segment.prompts, segment.indices, strict=True)):
             blocks = cut.blocks(prompt, index, layer)
             dest, src = own_dest[row], own_src[row]
-            # Padding has the position -1, which reads the last entry: False.
+            # Padding has position -1 and so reads the extra last entry, which is never set.
             length = int(src.max()) + 1
             ends = torch.zeros(2, len(blocks), length + 1)
             for number, block in enumerate(blocks):
@@ -343,11 +345,11 @@ class _Edges:
         return cls(*(to_device(part, segment.tokens.device) for part in parts))
 
     def before(self, heads: Tensor | None, segment: Segment, keyless: bool) -> HookFunction:
-        """Sets scores to -inf; a row without any key keeps them, as the softmax of nothing is not a number."""
+        """Hook that sets scores to -inf, except in rows with no key left, whose softmax would be NaN."""
         if not keyless:
             return self._filled(heads, -torch.inf)
         dest, src = segment.dest[self.batch, self.rows], segment.src[self.batch]
-        # Some models add their causal mask to the scores only later.
+        # Keys left are counted up to the row itself: some models add their causal mask to the scores later.
         left = ((src >= 0) & (src <= dest[:, None]) & ~self.columns)[:, None]
 
         def masked(scores: Tensor) -> Tensor:
@@ -358,7 +360,7 @@ class _Edges:
         return self._edited(heads, masked)
 
     def after(self, heads: Tensor | None) -> HookFunction:
-        """Sets the pattern to 0."""
+        """Hook that sets the pattern to 0."""
         return self._filled(heads, 0.0)
 
     def _filled(self, heads: Tensor | None, value: float) -> HookFunction:

@@ -21,39 +21,42 @@ def joined(groups: Sequence[Group]) -> Group:
     """All positions of the groups."""
     if len(groups) == 1:
         return groups[0]
-    return tuple(sorted({position for own in groups for position in own}))
+    return tuple(sorted({position for group in groups for position in group}))
 
 
 def related(rows: Group, columns: Group, relation: Relation, prompt: Prompt) -> list[Block]:
-    """Edges between units that are related so: one block, or one for each unit with rows."""
+    """Edges between units with this relation: one block, or one for each unit with rows."""
     if relation == "any":
         return [(rows, columns)]
-    units, rows, columns = members(prompt), *(up_to(own, len(prompt)) for own in (rows, columns))
-    found: list[Block] = []
+    units, rows, columns = (
+        members(prompt),
+        *(up_to(group, len(prompt)) for group in (rows, columns)),
+    )
+    blocks: list[Block] = []
     for number, unit in enumerate(units):
         theirs = [unit] if relation == "own" else units[:number]
-        sources = tuple(p for p in columns if any(p in other for other in theirs))
-        found.append((tuple(p for p in rows if p in unit), sources))
-    return found
+        sources = tuple(p for p in columns if any(p in source_unit for source_unit in theirs))
+        blocks.append((tuple(p for p in rows if p in unit), sources))
+    return blocks
 
 
 def has_edge(block: Block, itself: bool) -> bool:
-    """True if a column stands before a row (or, `itself`, is one)."""
+    """True if a column precedes a row (or, with `itself`, is one)."""
     rows, columns = block
     return bool(rows and columns) and columns[0] < rows[-1] + itself
 
 
 NEAR = 8
-"""Positions to either side of a cut column among which another is drawn first."""
+"""Distance from a cut column within which its replacement is drawn first."""
 
 
 class Lack(NamedTuple):
-    """A row that leaves too few other columns for a control.
+    """A row with too few uncut columns for a control.
 
     Attributes:
-        row: Its position.
-        needed: How many edges into it are cut.
-        free: How many earlier columns are left to draw from.
+        row: Position of the row.
+        needed: Number of edges into it that are cut.
+        free: Number of earlier columns left to draw from.
     """
 
     row: int
@@ -62,24 +65,25 @@ class Lack(NamedTuple):
 
 
 def lacking(blocks: Sequence[Block], prompt: Prompt, itself: bool) -> Lack | None:
-    """The first row, up to the target, with fewer free columns than edges that are cut; None if there is none."""
+    """The first row, up to the target, with fewer free columns than cut edges; None if there is none."""
     edges = _matrix(blocks, prompt.target + 1, itself)
     needed, free = edges.sum(1), _free(edges).sum(1)
     rows = np.flatnonzero(needed > free)
     return (
-        Lack(*(int(own[rows[0]]) for own in (np.arange(len(edges)), needed, free)))
+        Lack(*(int(counts[rows[0]]) for counts in (np.arange(len(edges)), needed, free)))
         if len(rows)
         else None
     )
 
 
 def random_edges(blocks: Sequence[Block], prompt: Prompt, itself: bool, seed: int) -> list[Block]:
-    """As many other edges into every row, of about the same lengths, one block for each row.
+    """Random control edges: as many other edges into every row, of similar lengths, one block for each row.
 
-    In place of each cut column of a row, in random order, another earlier one of that row is drawn, uniformly among
-    those that are neither cut nor drawn within 8 positions of it, or 16, 32, ..., whichever has any. In place of tokens
-    of demonstrations (or other units) stand others of them, where there are enough: the query is needed by any model. The
-    first token is drawn only where the cut has it in some row. Draws of a row depend on the prompt up to that row.
+    Each cut column of a row, in random order, is replaced by another earlier column of that row, drawn uniformly from
+    those that are neither cut nor already drawn within 8 positions of it, or within 16, 32, ..., whichever has any.
+    Tokens of demonstrations (or other units) are replaced by other tokens of units where there are enough, because any
+    model needs the query. The first token is drawn only where the cut has it in some row. Draws of a row depend on
+    the prompt up to that row.
 
     Raises:
         PromptError: a row has fewer such columns than it loses.
@@ -110,7 +114,7 @@ def _drawn(
     of_units = within[None] & free
     alike = ~(edges & ~within[None]).any(1) & (of_units.sum(1) >= edges.sum(1))
     free = np.where(alike[:, None], of_units, free)
-    found: list[Block] = []
+    blocks_drawn: list[Block] = []
     for row in np.flatnonzero(edges.any(1)).tolist():
         generator, drawn = draw_of(tokens[: row + 1], seed, 1), list[int]()
         for column in generator.permutation(np.flatnonzero(edges[row])):
@@ -120,12 +124,12 @@ def _drawn(
                 reach *= 2
             drawn.append(int(generator.choice(left[far <= reach])))
             free[row, drawn[-1]] = False
-        found.append(((row,), tuple(sorted(drawn))))
-    return tuple(found)
+        blocks_drawn.append(((row,), tuple(sorted(drawn))))
+    return tuple(blocks_drawn)
 
 
 def _matrix(blocks: Sequence[Block], count: int, itself: bool) -> Bool[np.ndarray, "row column"]:
-    """True where an edge is cut, below a position."""
+    """Matrix that is True where an edge is cut, for the first `count` positions."""
     edges = np.zeros((count, count), dtype=bool)
     for rows, columns in blocks:
         edges[np.ix_(up_to(rows, count), up_to(columns, count))] = True
@@ -133,7 +137,7 @@ def _matrix(blocks: Sequence[Block], count: int, itself: bool) -> Bool[np.ndarra
 
 
 def _free(edges: Bool[np.ndarray, "row column"]) -> Bool[np.ndarray, "row column"]:
-    """Earlier columns that are not cut; the first token only where it is in some row."""
+    """Matrix that is True at earlier columns that are not cut; the first token only if some row loses it."""
     free = np.tril(~edges, -1)
     free[:, 0] &= edges[:, 0].any()
     return free

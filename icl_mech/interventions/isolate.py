@@ -1,4 +1,4 @@
-"""`Isolate`: anchors (or random tokens) no longer see what stands before them; a value of `Cut`.
+"""`Isolate`: anchors (or random tokens) no longer attend to anything before them; a special case of `Cut`.
 
 In the chosen layers attention from row `p` to all columns before `p` is removed:
 `mask` sets the scores to -inf before softmax, so the row becomes one-hot on `p` (the
@@ -29,13 +29,13 @@ class Isolate(NamedCut, Intervention):
 
     Attributes:
         layers: Blocks in which they are isolated.
-        tokens: `label` words (of texts the ends of spans), or as many `random` other tokens.
+        tokens: `label` words (in texts, the ends of spans), or as many `random` other tokens.
         mode: `mask` (before softmax) or `zero` (after).
         redraw: Random tokens: one draw per demonstration `set` (among the demonstrations'
             tokens, not the first token), per `prompt` (among `0 < i < q - 1`), or per prompt
             and `layer` (the reference, may draw position 0).
         positions: Given positions instead, one tuple per prompt of the run.
-        seed: Of the draw.
+        seed: Seed of the draw.
     """
 
     layers: Sequence[int]
@@ -58,7 +58,7 @@ class Isolate(NamedCut, Intervention):
 
     @cached_property
     def cut(self) -> Cut:
-        """Everything before the tokens, from them."""
+        """The `Cut` of everything before the tokens from the tokens."""
         at: Name = "anchors" if self.tokens == "label" else "random"
         rows = TokenSet(at, positions=self.positions, redraw=self.redraw, seed=self.seed)
         return Cut("before", rows, layers=self.layers, mode=self.mode)

@@ -1,8 +1,8 @@
-"""`Patch`: an activation is replaced by that of another run.
+"""`Patch`: activation patching, which replaces an activation by that of another run.
 
 `a[site, layer, row] <- a*`, where `a*` is read from prompts whose roles align with those of the run
-(each beside the one of its number, or their mean), or given. A run patched into itself does not
-change, bit for bit: the source is laid out and run as the prompts are.
+(each paired with the prompt of the same index, or their mean), or given. A run patched into itself is
+bitwise unchanged: the source is laid out and run in the same way as the prompts.
 
 Source: Vig et al. 2020, *Causal mediation analysis for interpreting neural NLP*; Meng et al. 2022,
 *Locating and editing factual associations in GPT*; Todd et al. 2024, *Function vectors in large
@@ -25,12 +25,12 @@ from icl_mech.prompts import PromptBatch
 from icl_mech.segments import Segment
 
 PatchSite = Literal["z", "resid_pre", "resid_post", "attn_out", "mlp_out"]
-"""Output of heads, residual stream before and after a block, what attention and MLP add."""
+"""Output of heads, residual stream before and after a block, and the outputs of attention and MLP."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Patch(Intervention):
-    """Replace activations by those of another run.
+    """Replace activations by those of another run (activation patching).
 
     Attributes:
         site: `z` of heads, `resid_pre` or `resid_post` (before and after a block), `attn_out`,
@@ -38,11 +38,11 @@ class Patch(Intervention):
         heads: (layer, head) pairs, with `z`.
         layers: Layers, with every other site.
         at: The `target`, all tokens of a role, `all` tokens, or positions.
-        demo: Of this demonstration only.
+        demo: Patch tokens of this demonstration only.
         source: Prompts whose run gives the values; their roles must align with those of the run.
-        mean: The mean over the prompts of `source`, instead of each beside the one of its number.
-        values: Given ones instead: one row per head or layer, before it an axis of the tokens
-            (where they differ), before that one of the prompts.
+        mean: Use the mean over the prompts of `source`, instead of the source prompt of the same index.
+        values: Given values instead: one row per head or layer, optionally preceded by an axis of
+            tokens, and that by an axis of prompts.
     """
 
     site: PatchSite
@@ -58,13 +58,13 @@ class Patch(Intervention):
         """Check the choices.
 
         Raises:
-            RunError: heads or layers that do not go with the site, or no values, or two kinds.
+            RunError: heads or layers that do not match the site, or not exactly one of source and values.
         """
         object.__setattr__(self, "heads", conformed("heads", self.heads, Heads))
         super().__post_init__()
         of_heads = self.site == "z"
-        chosen, other = (self.heads, self.layers) if of_heads else (self.layers, self.heads)
-        if other or not chosen or len(set(chosen)) < len(chosen):
+        chosen, unused = (self.heads, self.layers) if of_heads else (self.layers, self.heads)
+        if unused or not chosen or len(set(chosen)) < len(chosen):
             needs = "heads=[(layer, head), ...]" if of_heads else "layers=[...]"
             raise RunError(
                 f"A Patch of {self.site!r} needs {needs}, each once; got heads={list(self.heads)} and "
@@ -86,13 +86,13 @@ class Patch(Intervention):
 
     @property
     def place(self) -> Place:
-        """Where it acts."""
+        """The place at which it acts."""
         return Place(self.at, self.demo)
 
     @property
     def places(self) -> tuple[tuple[int, int], ...]:
-        """(layer, head) of each row of the values; head 0 at sites without heads."""
-        pairs = self.heads if self.site == "z" else [(own, 0) for own in self.layers]
+        """Pairs (layer, head) of the rows of the values; head 0 at sites without heads."""
+        pairs = self.heads if self.site == "z" else [(layer, 0) for layer in self.layers]
         return tuple((layer, head) for layer, head in pairs)
 
     def check(self, info: ModelInfo) -> None:
@@ -125,14 +125,14 @@ class Patch(Intervention):
         if self.values is None or self.values.ndim < 3:
             return
         counts, given = (rows != NOWHERE).sum(1), self.values.shape[-3]
-        other = counts.max() if self.values.ndim == 4 else counts[(counts != given).nonzero()]
+        needed = counts.max() if self.values.ndim == 4 else counts[(counts != given).nonzero()]
         if self.values.ndim == 4 and len(self.values) != len(prompts):
             raise PromptError(
                 f"Values of {len(self.values)} prompts, the run has {len(prompts)}: give as many."
             )
-        if bool((other != given).any()):
+        if bool((needed != given).any()):
             raise PromptError(
-                f"Values of {given} tokens, but a prompt has {int(other.flatten()[0])} {self.place}."
+                f"Values of {given} tokens, but a prompt has {int(needed.flatten()[0])} {self.place}."
             )
 
     @property
@@ -142,7 +142,7 @@ class Patch(Intervention):
 
     @property
     def by_number(self) -> bool:
-        """True if every prompt has values of its own."""
+        """True if every prompt has separate values."""
         return self.values.ndim == 4 if self.values is not None else not self.mean
 
     @property
@@ -151,7 +151,7 @@ class Patch(Intervention):
         return min(layer for layer, _ in self.places)
 
     def shares(self, prompts: PromptBatch, length: int) -> bool:
-        """True if it changes nothing in the beginning."""
+        """True if it changes nothing in the common prefix."""
         return self.target_only
 
     def taken_from(self) -> Taken | None:
@@ -163,19 +163,21 @@ class Patch(Intervention):
         return Taken(self.source, rows, sites, only_target=self.target_only)
 
     def missing(self) -> Sequence[Site]:
-        """What is read first, if values are not given."""
+        """The sites to read first, if values are not given."""
         taken = self.taken_from()
         return () if taken is None else taken.sites
 
     def filled_from(self, values: Mapping[Site, Float[Tensor, "batch row *rest"]]) -> "Patch":
-        """With what was read at `taken_from`, by site."""
-        own = [values[Site(self.site, layer)] for layer, _ in self.places]
+        """A copy that holds the values read at `taken_from`, by site."""
+        by_place = [values[Site(self.site, layer)] for layer, _ in self.places]
         if self.site == "z":
-            own = [value[:, :, head] for value, (_, head) in zip(own, self.places, strict=True)]
-        found = torch.stack(own, dim=2)
+            by_place = [
+                value[:, :, head] for value, (_, head) in zip(by_place, self.places, strict=True)
+            ]
+        stacked = torch.stack(by_place, dim=2)
         if self.mean:
-            found = found.double().mean(0).to(found.dtype)
-        return replace(self, source=None, mean=False, values=found)
+            stacked = stacked.double().mean(0).to(stacked.dtype)
+        return replace(self, source=None, mean=False, values=stacked)
 
     def hooks(self, segment: Segment) -> Sequence[Hook]:
         """One hook per layer."""
@@ -196,7 +198,7 @@ class Patch(Intervention):
             laid = values.expand(len(batch), *values.shape)
         hooks: list[Hook] = []
         for layer in sorted({layer for layer, _ in self.places}):
-            chosen = [i for i, (own, _) in enumerate(self.places) if own == layer]
+            chosen = [i for i, (place_layer, _) in enumerate(self.places) if place_layer == layer]
             hooks.append((Site(self.site, layer), self._hook(batch, dest, chosen, laid)))
         return hooks
 
@@ -209,7 +211,7 @@ class Patch(Intervention):
                 edited = editable(activation)
                 edited[batch[:, None], dest[:, None], heads[None, :]] = value
                 return edited
-            # The residual stream may be kept, for other runs to go on from.
+            # A copy: the residual stream may be kept, for other runs to resume from.
             edited = activation.clone()
             edited[batch, dest] = value[:, 0]
             return edited
@@ -219,25 +221,25 @@ class Patch(Intervention):
     def _rows(
         self, segment: Segment
     ) -> tuple[Int[Tensor, " n"], Int[Tensor, " n"], Int[Tensor, " n"]]:
-        """(batch, dest) indices of the tokens computed in a segment, and their places in `rows`."""
+        """Indices (batch, dest) of the patched tokens computed in a segment, and their places in `rows`."""
         if self.target_only:
             batch, dest = segment.targets_inside
             return batch, dest, torch.zeros_like(batch)
         place = self.place
-        found = [
+        tokens = [
             (row, column, slot)
             for row, prompt in enumerate(segment.prompts)
             for slot, position in enumerate(place.positions(prompt))
             if (column := segment.column(row, position)) is not None
         ]
-        table = torch.tensor(found, dtype=torch.long).reshape(-1, 3).T
+        table = torch.tensor(tokens, dtype=torch.long).reshape(-1, 3).T
         batch, dest, slots = to_device(table, segment.tokens.device)
         return batch, dest, slots
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values; the prompts of `source` are written whole."""
-        found: dict[str, Any] = {"intervention": "Patch", "site": self.site}
+        """Plain JSON values, including all prompts of `source`."""
+        document: dict[str, Any] = {"intervention": "Patch", "site": self.site}
         for name in ("heads", "layers", "at", "demo", "mean", "values"):
-            found[name] = plain(getattr(self, name))
-        found["source"] = None if self.source is None else self.source.to_dict()
-        return found
+            document[name] = plain(getattr(self, name))
+        document["source"] = None if self.source is None else self.source.to_dict()
+        return document

@@ -1,7 +1,7 @@
-"""Places of prompts that can be set side by side: tokens by role, demonstration or position.
+"""Places at which prompts can be aligned: tokens by role, demonstration or position.
 
 Two prompts are *aligned* at a place if the tokens there have the same roles, in the same order and
-number. What is read at one of them can then stand at the other.
+number. Values read in one of them can then be patched into the other.
 """
 
 from collections.abc import Sequence
@@ -33,14 +33,14 @@ class Place:
 
     Attributes:
         at: See `Where`.
-        demo: Of this demonstration only, counted from 0; None: of all, and of the query.
+        demo: Only tokens of this demonstration, counted from 0; None: of all, and of the query.
     """
 
     at: Where = "target"
     demo: Natural | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a demonstration beside what has none.
+        """Refuse a demonstration together with tokens that belong to none.
 
         Raises:
             RunError: says what can be given.
@@ -84,38 +84,38 @@ class Place:
         Raises:
             PromptError: a prompt without such tokens, or positions after its end.
         """
-        own = [self.positions(prompt) for prompt in prompts]
-        for number, positions in enumerate(own):
+        by_prompt = [self.positions(prompt) for prompt in prompts]
+        for number, positions in enumerate(by_prompt):
             if not positions:
                 raise PromptError(
                     f"Prompt {number} has no tokens {self}. Prompts made from bare positions have "
                     "label words and a target only."
                 )
-        table = torch.full((len(own), max(map(len, own))), NOWHERE)
-        for row, positions in enumerate(own):
+        table = torch.full((len(by_prompt), max(map(len, by_prompt))), NOWHERE)
+        for row, positions in enumerate(by_prompt):
             table[row, : len(positions)] = torch.tensor(positions)
         return table
 
     def shape(self, prompt: Prompt) -> list[tuple[str, int | None, int]]:
         """Role, demonstration and number of tokens of each stretch at this place."""
         inside = set(self.positions(prompt))
-        found = [
+        stretches = [
             (span.role, span.demo, len(inside.intersection(range(span.start, span.stop))))
             for span in prompt.spans
         ]
-        return [stretch for stretch in found if stretch[-1]]
+        return [stretch for stretch in stretches if stretch[-1]]
 
     def check_aligned(self, prompts: PromptBatch, source: PromptBatch, *, every: bool) -> None:
         """Refuse prompts that do not align here.
 
         Args:
-            prompts: What is run.
-            source: What values are taken from.
-            every: All prompts of the source stand beside every prompt (a mean over them); else
-                each beside the one of its number.
+            prompts: Prompts of the run.
+            source: Prompts that values are taken from.
+            every: True if every prompt is paired with all prompts of the source (a mean over them);
+                else each is paired with the source prompt of the same index.
 
         Raises:
-            PromptError: the first pair that does not, and why.
+            PromptError: names the first pair that does not align, and why.
         """
         if not every and len(prompts) != len(source):
             raise PromptError(
@@ -125,33 +125,36 @@ class Place:
         if self.only_target:
             return
         first = self.shape(prompts[0])
-        pairs = [(n, prompts[0], n, own) for n, own in enumerate(source)]
+        pairs = [(n, prompts[0], n, source_prompt) for n, source_prompt in enumerate(source)]
         if every:
-            pairs += [(n, own, 0, source[0]) for n, own in enumerate(prompts)]
+            pairs += [(n, prompt, 0, source[0]) for n, prompt in enumerate(prompts)]
         else:
-            pairs = [(n, prompts[n], n, own) for n, own in enumerate(source)]
-        for number, prompt, other, own in pairs:
-            expected, found = first if prompt is prompts[0] else self.shape(prompt), self.shape(own)
-            if expected != found:
+            pairs = [(n, prompts[n], n, source_prompt) for n, source_prompt in enumerate(source)]
+        for number, prompt, source_number, source_prompt in pairs:
+            expected, actual = (
+                first if prompt is prompts[0] else self.shape(prompt),
+                self.shape(source_prompt),
+            )
+            if expected != actual:
                 raise PromptError(
-                    f"Prompt {number} and prompt {other} of the source do not align {self}: "
-                    f"{_difference(expected, found)}."
+                    f"Prompt {number} and prompt {source_number} of the source do not align {self}: "
+                    f"{_difference(expected, actual)}."
                 )
 
     def __str__(self) -> str:
-        """As a message says it."""
+        """The place in words, for messages."""
         name = repr(self.at) if isinstance(self.at, str) else f"positions {list(self.at)}"
         return f"at {name}" + (f" of demonstration {self.demo}" if self.demo is not None else "")
 
 
 def _difference(
-    expected: Sequence[tuple[str, int | None, int]], found: Sequence[tuple[str, int | None, int]]
+    expected: Sequence[tuple[str, int | None, int]], actual: Sequence[tuple[str, int | None, int]]
 ) -> str:
-    """What sets two shapes apart first."""
-    for own, other in zip(expected, found, strict=False):
-        if own != other:
-            return f"{_stretch(own)} stands beside {_stretch(other)}"
-    return f"{len(expected)} stretches of tokens stand beside {len(found)}"
+    """The first difference between two shapes, in words."""
+    for left, right in zip(expected, actual, strict=False):
+        if left != right:
+            return f"{_stretch(left)} stands beside {_stretch(right)}"
+    return f"{len(expected)} stretches of tokens stand beside {len(actual)}"
 
 
 def _stretch(stretch: tuple[str, int | None, int]) -> str:

@@ -1,7 +1,7 @@
 """`Reweight`: attention from the target to label words, scaled by learned factors.
 
 `A[l,h,q,p_c] -> exp(beta[l,h,c]) A[l,h,q,p_c]` after softmax, row `q` only, without
-renormalising; `c` in class order, demonstrations of one class share their factor.
+renormalising; `c` in class order, and demonstrations of one class share a factor.
 
 Source: Wang et al. 2023, *Label Words are Anchors*, §3.1.
 """
@@ -24,13 +24,13 @@ class Reweight(Alike, Intervention):
     """Scale attention from the target to the label words.
 
     Attributes:
-        beta: Logarithm of the factor; 0 is exactly the plain model.
+        beta: Logarithm of the factor; 0 is exactly the unmodified model.
     """
 
     beta: Float[Tensor, "layer head label"]
 
     def check(self, info: ModelInfo) -> None:
-        """Refuse a beta of another model's size.
+        """Refuse a beta whose size does not match the model.
 
         Raises:
             RunError: names both sizes.
@@ -43,7 +43,7 @@ class Reweight(Alike, Intervention):
 
     @property
     def target_only(self) -> bool:
-        """Only row `q` changes."""
+        """True: only row `q` changes."""
         return True
 
     def hooks(self, segment: Segment) -> Sequence[Hook]:
@@ -57,7 +57,7 @@ class Reweight(Alike, Intervention):
             return []
         classes = segment.src_classes[batch]
         beta = to_device(self.beta, segment.tokens.device)
-        # Class -1 (no label word) reads the zero put after the classes: factor 1.
+        # Class -1 (no label word) indexes the appended zero: factor 1.
         factors = torch.cat([beta, beta.new_zeros(*beta.shape[:2], 1)], dim=2).exp()
 
         def hook_for(layer: int) -> HookFunction:
@@ -72,13 +72,13 @@ class Reweight(Alike, Intervention):
         return [(Site("pattern", layer), hook_for(layer)) for layer in range(beta.shape[0])]
 
     def __eq__(self, other: object) -> bool:
-        """Equal factors."""
+        """True if the factors are equal."""
         return isinstance(other, Reweight) and torch.equal(self.beta, other.beta)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FittedReweight(Reweight):
-    """A `Reweight` whose factors were learned; it knows how.
+    """A `Reweight` with learned factors and a record of their training.
 
     Attributes:
         beta: Logarithm of the factor.
@@ -92,5 +92,5 @@ class FittedReweight(Reweight):
     training: dict[str, Any] = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        """Sizes, without the settings."""
+        """Sizes of the tensors, without the settings."""
         return f"FittedReweight(beta=tensor{list(self.beta.shape)}, {len(self.losses)} steps)"

@@ -1,4 +1,4 @@
-"""`Suppress`: spans of a text that later tokens (or all) can no longer attend to; a value of `Cut`.
+"""`Suppress`: spans of a text that later tokens (or all) can no longer attend to; a special case of `Cut`.
 
 In the chosen layers the columns of a span are masked before the softmax, in all heads: in the rows
 after the span (`after`), or in every row (`all`, the reference code). A row whose only keys are
@@ -27,8 +27,8 @@ class Suppress(NamedCut, Intervention):
     """Hide spans from attention.
 
     Attributes:
-        spans: Numbers of the spans of every text that are hidden, see `texts`.
-        rows: From whom: from the rows `after` a span, or from `all`, its own included.
+        spans: Indices of the spans of every text that are hidden, see `texts`.
+        rows: Rows they are hidden from: those `after` a span, or `all`, including its own.
         layers: Blocks in which they are hidden; None: all.
         positions: Given intervals of tokens instead, a list of (start, stop) for each prompt.
     """
@@ -56,7 +56,7 @@ class Suppress(NamedCut, Intervention):
 
     @cached_property
     def cut(self) -> Cut:
-        """Spans, from the rows after each or from all rows."""
+        """The `Cut` of the spans from the rows after each, or from all rows."""
         columns = TokenSet("spans", units=self.spans, positions=self.positions)
         layers = None if self.layers is None else tuple(sorted(set(self.layers)))
         return Cut(columns, self.rows, layers=layers, itself=self.rows == "all")
@@ -66,7 +66,7 @@ class Suppress(NamedCut, Intervention):
 
         Raises:
             PromptError: names the span and the prompt.
-            RunError: positions that do not go with the prompts.
+            RunError: positions that do not match the prompts.
         """
         for index, prompt in enumerate(prompts):
             missing = [number for number in self.spans or () if number >= len(prompt.text_spans)]

@@ -1,6 +1,6 @@
 """Sets of tokens of a prompt, by role, demonstration, span or position, or drawn at random.
 
-A set comes in *groups*: a demonstration, a span, a stretch of one role, a token.
+A set consists of *groups*: a demonstration, a span, a stretch of one role, or a token.
 """
 
 import zlib
@@ -20,10 +20,10 @@ Redraw = Literal["set", "prompt", "layer"]
 Interval = tuple[int, int]
 
 Group = range | tuple[int, ...]
-"""Positions, ascending; of `all` without an end, as tokens may be written after a prompt."""
+"""Positions, ascending; those of `all` have no end, because tokens may be generated after a prompt."""
 
 LAST = 1 << 31
-"""After every position."""
+"""A number above every position."""
 
 Name = Literal[
     "all", "before", "after", "anchors", "units", "spans", "query", "target", "random", "label_word",
@@ -31,13 +31,13 @@ Name = Literal[
 ]  # fmt: skip
 """Tokens of a role, or
 
-* `anchors`: the tokens in which demonstrations or spans are collected, see `Prompt.anchors`;
+* `anchors`: the tokens that aggregate demonstrations or spans, see `Prompt.anchors`;
 * `units`: demonstrations, or spans of a text before the target, with their anchors; the first token of
   the prompt is in none of them;
 * `spans`: all spans of a text;
-* `query`: what stands between the last unit and the target;
+* `query`: the tokens between the last unit and the target;
 * `random`: as many random tokens as there are anchors;
-* `all`, also called `before` as a source: what stands before each row; `after`, as a destination: the
+* `all`, also called `before` as a source: everything before each row; `after`, as a destination: the
   rows after each group of the source.
 """
 
@@ -48,13 +48,13 @@ class TokenSet:
 
     Attributes:
         at: A name, or several.
-        units: Only those of demonstrations (or spans of a text) of these numbers, from 0.
+        units: Only tokens of the demonstrations (or spans of a text) with these numbers, from 0.
         positions: Given positions instead: for each prompt of the run a list of positions, or of
             intervals (start, stop).
         redraw: `random`: one draw per demonstration `set` (among the demonstrations' tokens, not
             the first token), per `prompt` (among `0 < i < q - 1`), or per prompt and `layer` (may
             draw position 0).
-        seed: Of the draw.
+        seed: Seed of the draw.
     """
 
     at: Name | Sequence[Name] = "all"
@@ -67,7 +67,7 @@ class TokenSet:
         """Check the fields.
 
         Raises:
-            RunError: unknown names, no units, intervals that are none, `random`, `before` or `after` among others.
+            RunError: unknown names, no units, invalid intervals, or `random`, `before` or `after` among other names.
         """
         check_fields(self)
         if self.units is not None and not self.units:
@@ -77,7 +77,9 @@ class TokenSet:
             raise RunError(
                 f"{min(alone)!r} is a set of its own; give no other names and no units beside it."
             )
-        for start, stop in (p for own in self.positions or () for p in own if isinstance(p, tuple)):
+        for start, stop in (
+            p for given in self.positions or () for p in given if isinstance(p, tuple)
+        ):
             if not 0 <= start < stop:
                 raise RunError(
                     f"The tokens {start} to {stop} are named; an interval starts at 0 or later and "
@@ -86,16 +88,16 @@ class TokenSet:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Given names."""
+        """The names given."""
         return (self.at,) if isinstance(self.at, str) else tuple(self.at)
 
     @property
     def by_layer(self) -> bool:
-        """True if other tokens are drawn in each layer."""
+        """True if different tokens are drawn in each layer."""
         return self.positions is None and self.at == "random" and self.redraw == "layer"
 
     def check(self, prompts: PromptBatch) -> None:
-        """Refuse positions of another number of prompts.
+        """Refuse positions given for a different number of prompts.
 
         Raises:
             RunError: names both numbers.
@@ -103,46 +105,46 @@ class TokenSet:
         if self.positions is not None and len(self.positions) != len(prompts):
             raise self._other_number(str(len(prompts)))
 
-    def _other_number(self, found: str) -> RunError:
+    def _other_number(self, count: str) -> RunError:
         assert self.positions is not None
-        intervals = any(isinstance(p, tuple) for own in self.positions for p in own)
+        intervals = any(isinstance(p, tuple) for given in self.positions for p in given)
         return RunError(
             f"There are {'intervals' if intervals else 'positions'} of {len(self.positions)} prompts; the run "
-            f"has {found}. Give one list per prompt, in the order of the prompts."
+            f"has {count}. Give one list per prompt, in the order of the prompts."
         )
 
     def groups(self, prompt: Prompt, index: int, layer: int) -> list[Group]:
         """The tokens of one prompt (number `index` of the run) in one layer.
 
         Raises:
-            PromptError: it has no unit of that number, or too few tokens to draw from.
-            RunError: it has no such position.
+            PromptError: the prompt has no unit of that number, or too few tokens to draw from.
+            RunError: the prompt has no such position.
         """
         if self.positions is not None:
             return self._given(prompt, index)
         if self.at == "random":
             return [random_positions(prompt, self.redraw, self.seed, layer)]
-        found = [own for name in self.names for own in _named(prompt, name)]
-        missing = set(self.units or ()) - {number for number, _ in found}
+        named = [pair for name in self.names for pair in _named(prompt, name)]
+        missing = set(self.units or ()) - {number for number, _ in named}
         if missing:
             raise PromptError(
                 f"Number {min(missing)} is not among the {self} of prompt {index}, which has "
-                f"{len({number for number, _ in found if number is not None})}; they count from 0."
+                f"{len({number for number, _ in named if number is not None})}; they count from 0."
             )
-        return [own for number, own in found if self.units is None or number in self.units]
+        return [group for number, group in named if self.units is None or number in self.units]
 
     def _given(self, prompt: Prompt, index: int) -> list[Group]:
         assert self.positions is not None
         if index >= len(self.positions):
             raise self._other_number("more")
-        own = self.positions[index]
-        groups: list[Group] = [range(*p) for p in own if isinstance(p, tuple)]
+        given = self.positions[index]
+        groups: list[Group] = [range(*p) for p in given if isinstance(p, tuple)]
         stop = max((group.stop for group in groups if isinstance(group, range)), default=0)
         if stop > len(prompt):
             raise PromptError(
                 f"Tokens up to {stop} of prompt {index} are named, which has {len(prompt)}."
             )
-        single = tuple(sorted({p for p in own if isinstance(p, int)}))
+        single = tuple(sorted({p for p in given if isinstance(p, int)}))
         if single and single[-1] >= len(prompt):
             raise RunError(
                 f"Position {single[-1]} of prompt {index} is named, which has {len(prompt)} tokens; "
@@ -152,7 +154,7 @@ class TokenSet:
         return groups
 
     def __str__(self) -> str:
-        """As a message says it."""
+        """The set in words, for messages."""
         if self.positions is not None:
             return "given positions"
         names = " and ".join(repr(name) for name in self.names)
@@ -174,7 +176,7 @@ def members(prompt: Prompt) -> list[range]:
 
 
 def _named(prompt: Prompt, name: str) -> Iterator[tuple[int | None, Group]]:
-    """Groups of that name, with the number of their demonstration or span."""
+    """Groups with a name, with the number of their demonstration or span."""
     if name in ("all", "before", "after"):
         yield None, range(LAST)
     elif name == "anchors":
@@ -182,9 +184,9 @@ def _named(prompt: Prompt, name: str) -> Iterator[tuple[int | None, Group]]:
     elif name == "units":
         yield from enumerate(members(prompt))
     elif name == "spans":
-        yield from ((n, range(*own)) for n, own in enumerate(prompt.text_spans))
+        yield from ((n, range(*span)) for n, span in enumerate(prompt.text_spans))
     elif name == "query":
-        ends = [own.stop for own in members(prompt)]
+        ends = [unit.stop for unit in members(prompt)]
         if ends and ends[-1] < prompt.target:
             yield None, range(ends[-1], prompt.target)
     else:
@@ -193,7 +195,7 @@ def _named(prompt: Prompt, name: str) -> Iterator[tuple[int | None, Group]]:
 
 
 def random_positions(prompt: Prompt, redraw: Redraw, seed: int, layer: int) -> tuple[int, ...]:
-    """As many random positions as the prompt has anchors, none an anchor or inside a label word.
+    """Random positions, as many as the prompt has anchors, none of them an anchor or inside a label word.
 
     Raises:
         PromptError: too few other tokens.
@@ -201,7 +203,7 @@ def random_positions(prompt: Prompt, redraw: Redraw, seed: int, layer: int) -> t
     taken = {i for span in prompt.label_spans for i in range(span.start, span.stop)}
     taken |= set(prompt.anchors)
     end = max(taken, default=-1) + 1
-    # Whatever follows the target, such as the label words that are scored there, has the same draw.
+    # Tokens after the target, such as label words that are scored there, must not change the draw.
     asked = prompt.tokens[: prompt.target + 1]
     if redraw == "set":
         pool, drawn_from, salt = range(1, end), prompt.tokens[:end], 0
@@ -220,6 +222,6 @@ def random_positions(prompt: Prompt, redraw: Redraw, seed: int, layer: int) -> t
 
 
 def draw_of(tokens: Sequence[int], *seed: int) -> np.random.Generator:
-    """Depends on the tokens themselves, so that equal ones get equal draws whatever batch they are in."""
+    """Random generator seeded by the tokens, so that equal prompts get equal draws in any batch."""
     fingerprint = zlib.crc32(np.asarray(tokens, dtype=np.int64).tobytes())
     return np.random.default_rng([*seed, fingerprint])

@@ -1,4 +1,4 @@
-"""Zeroing at the target or everywhere: outputs of heads, and of the layers from one on."""
+"""Zero ablation at the target or everywhere: of heads, and of all layers from a given one on."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +22,7 @@ class ZeroHeads(ByTarget, Intervention):
 
     Attributes:
         heads: (layer, head) pairs.
-        kind: What stands in for the head's output.
+        kind: What replaces the head's output.
         means: For `mean`: one row per head, in the order of `heads`; measured by a first
             pass when not given.
         at: At the `target` only, or at `all` positions.
@@ -39,7 +39,7 @@ class ZeroHeads(ByTarget, Intervention):
         """Check the choices.
 
         Raises:
-            RunError: unknown choice, no heads, or means of another number.
+            RunError: unknown choice, no heads, or a different number of means.
         """
         pairs = conformed("heads", self.heads, Heads)
         object.__setattr__(self, "heads", pairs)
@@ -80,7 +80,7 @@ class ZeroHeads(ByTarget, Intervention):
         return [Site("z", layer) for layer in sorted({layer for layer, _ in self.heads})]
 
     def filled(self, means: Sequence[Tensor]) -> "ZeroHeads":
-        """With the means of its heads."""
+        """A copy that holds the means of its heads."""
         layers = sorted({layer for layer, _ in self.heads})
         rows = [means[layers.index(layer)][head] for layer, head in self.heads]
         return replace(self, means=torch.stack(rows))
@@ -94,7 +94,7 @@ class ZeroHeads(ByTarget, Intervention):
             raise RunError("ZeroHeads(kind='mean') has no means yet; run it through an analysis.")
         hooks: list[Hook] = []
         for layer in sorted({layer for layer, _ in self.heads}):
-            chosen = [i for i, (other, _) in enumerate(self.heads) if other == layer]
+            chosen = [i for i, (head_layer, _) in enumerate(self.heads) if head_layer == layer]
             heads = to_device(torch.tensor([self.heads[i][1] for i in chosen]), batch.device)
             if self.kind == "uniform_attention":
                 uniform = uniform_hook(segment, batch, rows, heads)
@@ -120,7 +120,7 @@ class ZeroHeads(ByTarget, Intervention):
 def uniform_hook(
     segment: Segment, batch: Tensor, rows: Tensor, heads: Tensor | None = None
 ) -> HookFunction:
-    """Sets rows of the pattern to `1/(t+1)` at earlier positions and 0 at `t` itself."""
+    """Hook that sets rows of the pattern to `1/(t+1)` at earlier positions and 0 at `t` itself."""
     dest = segment.dest[batch, rows]
     earlier = (segment.src[batch] >= 0) & (segment.src[batch] < dest[:, None])
     uniform = earlier / (dest[:, None] + 1)
@@ -148,7 +148,7 @@ class ZeroLayers(ByTarget, Intervention):
     Attributes:
         start: First zeroed block.
         part: Whole `block`, its `attention` or its `mlp`.
-        kind: `zero_output`, or what the reference code does.
+        kind: `zero_output`, or the variant of the reference code.
         at: At the `target` only, or at `all` positions.
     """
 

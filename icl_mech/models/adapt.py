@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 _ADAPTED = "_icl_mech_adapted"
-"""Where a model keeps its adapter: both are freed together (a table of models, weak keys or
-not, would keep alive every model it holds, since adapters refer to their models)."""
+"""Attribute in which a model keeps its adapter, so that both are freed together (a table of models,
+with weak keys or not, would keep every model alive, since adapters refer to their models)."""
 
 
 Quantization = Literal["8bit", "4bit"]
@@ -54,11 +54,11 @@ def load_model(
         name: A known name (`icl-mech models` lists them), a Hugging Face hub id, a local
             folder or a `.gguf` file. The default works offline. Or a Hugging Face model you hold: it
             is wrapped, not copied, and switched to evaluation mode and eager attention.
-        tokenizer: Of a Hugging Face model that is passed (copied); names and files have their own.
+        tokenizer: Tokenizer of a Hugging Face model that is passed (copied); names and files have theirs.
         device: `"cpu"`, `"cuda"`, ...; default: a GPU if there is one; a passed model stays.
-        dtype: Default float32, for a model that is passed its own.
+        dtype: Default float32; a passed model keeps its dtype.
         device_map: Instead of `device`: `"auto"`, a dictionary, ..., as transformers takes it. What it
-            puts on `"disk"`, or on `"cpu"` beside a GPU, is off-loaded: fetched when it computes.
+            puts on `"disk"`, or on `"cpu"` next to a GPU, is off-loaded: fetched when it computes.
         max_memory: Limits by device, with `device_map="auto"`.
         quantization: `"8bit"` (LLM.int8) or `"4bit"` (NF4), by bitsandbytes.
         check: Repeat checks that this machine passed before with the same weights and versions.
@@ -66,7 +66,8 @@ def load_model(
 
     Raises:
         ModelError: unknown name, hub unreachable, an encoder model, a model without its tokenizer, options
-            that contradict each other, weights without place, or a failed check (`icl_mech.models.checks`).
+            that contradict each other, weights with no place in the model, or a failed check
+            (`icl_mech.models.checks`).
     """
     from icl_mech.models.loading import boot
     from icl_mech.models.wrapping import boot_object
@@ -92,7 +93,7 @@ def load_model(
 def adapt(
     model: object, *, revision: str | None = None, checks: Checks | None = None
 ) -> LanguageModel:
-    """The model behind the package's own interface; checked the first time it is seen.
+    """The model behind the interface of this package; checked the first time it is seen.
 
     A model that was moved, cast or processed since is checked again.
 
@@ -100,7 +101,7 @@ def adapt(
         model: A `TransformerBridge`, a `HookedTransformer`, nnsight's `LanguageModel` or `NNsight`
             around a Hugging Face model, or what this function returned.
         revision: Recorded in provenance.
-        checks: What is known of a model that is being loaded; without it all checks are made.
+        checks: Known results for a model that is being loaded; without them all checks are run.
 
     Raises:
         ModelError: another kind of object, a model in training mode, or one that fails a check.
@@ -135,7 +136,7 @@ def adapt(
 
 
 def _runtime(model: object) -> Any:
-    """The module whose `wrap` takes such a model."""
+    """The module whose `wrap` takes a model of this kind."""
     if is_nnsight(model):
         from icl_mech.models import nnsight
 
@@ -151,22 +152,22 @@ NullKind = Literal["untrained", "shuffled"]
 @checked(ModelError, but=["model"])
 @exclusive
 def untrained(model: object, seed: Natural = 0, kind: NullKind = "untrained") -> Any:
-    """A model of the same architecture, tokenizer, format and device that learned nothing.
+    """A randomly initialised model of the same architecture, tokenizer, format and device.
 
-    The given model stays as it is; the random numbers of the caller, too.
+    The given model and the caller's random state do not change.
 
     Args:
         model: TransformerBridge or HookedTransformer.
-        seed: Of the weights.
+        seed: Seed of the weights.
         kind: `untrained`: parameters drawn as the configuration initialises them; `shuffled`: the
-            model's own, the entries of every tensor permuted within the tensor, which keeps each
+            trained parameters, with the entries of every tensor permuted within it, which keeps each
             tensor's distribution. Tied tensors stay tied.
 
     Returns:
-        A model of the same class, to be used like any other; its name says what it is.
+        A model of the same class, to be used like any other; its name tells that it is untrained.
 
     Raises:
-        ModelError: a model whose weights are not here (a server), or of nnsight.
+        ModelError: a model whose weights are not here (on a server), or a model of nnsight.
     """
     if isinstance(model, ServerModel) or is_nnsight(model):
         raise ModelError(
@@ -183,24 +184,24 @@ def untrained(model: object, seed: Natural = 0, kind: NullKind = "untrained") ->
         return Rehearsed.of(adapted.ledger, name)
     devices = [adapted.device] if adapted.device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices), plain_modes():
-        # In a fork: initialisation takes no generator.
+        # Seeded globally, in a fork of the random state: initialisation takes no generator.
         torch.manual_seed(seed)  # noqa: TID251
         if kind == "shuffled" or not hasattr(adapted.wrapped, "original_model"):
-            found = _copied(adapted.wrapped, shuffle=kind == "shuffled")
+            null_model = _copied(adapted.wrapped, shuffle=kind == "shuffled")
         else:
-            found = _drawn(adapted.wrapped.original_model, adapted.wrapped, name)
-    _named(found, name)
-    adapt(found)
-    return found
+            null_model = _drawn(adapted.wrapped.original_model, adapted.wrapped, name)
+    _named(null_model, name)
+    adapt(null_model)
+    return null_model
 
 
 def _drawn(inner: "PreTrainedModel", bridge: "TransformerBridge", name: str) -> "TransformerBridge":
-    """A new model from the configuration, wrapped as the given one is."""
+    """A new model from the configuration, wrapped like the given one."""
     config = copy.deepcopy(inner.config)
     first = next(inner.parameters())
     vars(config).pop("quantization_config", None)
     try:
-        # In float32, as checkpoints are made, so that formats differ by rounding alone.
+        # Drawn in float32, so that models of different dtypes differ by rounding alone.
         fresh = type(inner)(config).eval()
     except Exception as error:
         raise ModelError(
@@ -208,32 +209,33 @@ def _drawn(inner: "PreTrainedModel", bridge: "TransformerBridge", name: str) -> 
             f"{error}); take kind='shuffled'."
         ) from error
     fresh.config._name_or_path = name
-    found: TransformerBridge = load_model(
+    wrapped: TransformerBridge = load_model(
         fresh, tokenizer=bridge.tokenizer, device=str(first.device), dtype=first.dtype
     )
-    return found
+    return wrapped
 
 
 def _copied(model: torch.nn.Module, *, shuffle: bool) -> Any:
-    """A copy, its entries permuted within each tensor, or drawn as TransformerLens initialises."""
+    """A copy with entries permuted within each tensor, or initialised by TransformerLens."""
+    # Copied along, the adapter would pass for that of the copy, with facts about the original.
     held = vars(model).pop(_ADAPTED, None)
     try:
-        found: Any = copy.deepcopy(model)
+        copied: Any = copy.deepcopy(model)
     finally:
         if held is not None:
             vars(model)[_ADAPTED] = held
     if not shuffle:
-        found.init_weights()
-        return found
+        copied.init_weights()
+        return copied
     done: set[tuple[int, torch.Size]] = set()
     with torch.no_grad():
-        for parameter in found.parameters():
+        for parameter in copied.parameters():
             mark = (parameter.data_ptr(), parameter.shape)
             if mark not in done and parameter.numel() > 1:
                 done.add(mark)
                 order = torch.randperm(parameter.numel(), device=parameter.device)
                 parameter.copy_(parameter.flatten()[order].reshape(parameter.shape))
-    return found
+    return copied
 
 
 def _named(model: object, name: str) -> None:

@@ -1,13 +1,13 @@
-"""`TransformerBridge` as a `LanguageModel`, and what it would leave out of a pass or compute with twice.
+"""`TransformerBridge` as a `LanguageModel`, with checks for stale fused weights and hooks it does not call.
 
 *Fused projections.* Families with one matrix for queries, keys and values (GPT-NeoX, BLOOM, Falcon,
 CodeGen, ...) or for the two halves of a gated MLP (Phi 3, GLM) get it split when the bridge is made. Where
-the parts are copies, a change of the fused weights, by training, merging or by hand, would not reach them.
+the parts are copies, later changes of the fused weights (training, merging, edits) would not reach them.
 
-*Hooks of the caller's.* A bridge computes some parts by itself (attention with rotary positions, layer
-norms, fused projections) from the weights of the modules it found there, which are then never called; and
-the final norm and the unembedding are given the rows that are read, not the whole prompt. Hooks there would
-be left out, or see something else, without a word.
+*Hooks added by the caller.* A bridge computes some parts by itself (attention with rotary positions, layer
+norms, fused projections) from the weights of the wrapped modules, which are then never called; and the final
+norm and the unembedding are given the rows that are read, not the whole prompt. Hooks there would silently
+be skipped, or see other positions.
 """
 
 import inspect
@@ -31,20 +31,20 @@ if TYPE_CHECKING:
     from transformer_lens.model_bridge import TransformerBridge
 
 _SPLITS = (("split_qkv_matrix", ("q", "k", "v")), ("split_gate_up_matrix", ("gate", "in")))
-"""How components call what splits, and the parts it gives."""
+"""Names of the methods that split a fused matrix, and of the resulting parts."""
 
 
 class FusedWeights:
-    """The split parts of one bridge, and the fused weights they were made of."""
+    """The split parts of one bridge, and digests of the fused weights they were made of."""
 
     def __init__(self, bridge: "TransformerBridge") -> None:
         self._components = list(components(bridge))
         self._made_of = [_digest(_tensors(fresh)) for _, _, fresh in self._split()]
 
     def _split(self) -> Iterator[tuple[Any, list[torch.nn.Module], Sequence[torch.nn.Module]]]:
-        """Each component, the parts it computes with, and those of the fused weights as they are."""
+        """Each component, the parts it computes with, and a fresh split of its fused weights."""
         for component, split, parts in self._components:
-            # Splitting makes layers, which draws random numbers before they are filled.
+            # Splitting creates layers, whose initialisation draws random numbers before they are filled.
             with torch.no_grad(), torch.random.fork_rng(devices=[]):
                 fresh = split(component.original_component)
             yield component, parts, fresh
@@ -53,20 +53,20 @@ class FusedWeights:
         """Bring the parts up to date with the fused weights.
 
         Raises:
-            ModelError: both were changed.
+            ModelError: both the parts and the fused weights were changed.
         """
         for number, (component, parts, fresh) in enumerate(self._split()):
             now, before = _digest(_tensors(fresh)), self._made_of[number]
             if now == before:
                 continue
             old, new = _tensors(parts), _tensors(fresh)
-            if (own := _digest(old)) not in (before, now):
+            if (current := _digest(old)) not in (before, now):
                 raise ModelError(
                     f"The fused weights of {component.name!r} and what the bridge split them into "
                     "were both changed since; it cannot be told which are meant. Change one of "
                     "them, or load the model again."
                 )
-            if own != now:
+            if current != now:
                 with torch.no_grad():
                     for target, source in zip(old, new, strict=True):
                         target.copy_(source)
@@ -74,7 +74,7 @@ class FusedWeights:
 
 
 def components(bridge: "TransformerBridge") -> Iterator[tuple[Any, Any, list[torch.nn.Module]]]:
-    """Components that split, how, and their parts."""
+    """Components with fused weights, the methods that split them, and their parts."""
     for block in getattr(bridge, "blocks", ()):
         for component in (getattr(block, "attn", None), getattr(block, "mlp", None)):
             for name, names in _SPLITS:
@@ -103,22 +103,22 @@ Modules = Mapping[str, torch.nn.Module]
 
 
 def called(modules: Modules, run: Callable[[], object], undo: Undo) -> set[str]:
-    """Names of those modules that are called while something runs, without the hooks they have.
+    """Names of the modules that are called while a function runs, with their hooks disabled.
 
     Args:
         modules: The modules by name.
-        run: What may call them.
-        undo: Takes back what is changed meanwhile.
+        run: The function that may call them.
+        undo: Reverts the temporary changes.
     """
-    found: set[str] = set()
+    called_names: set[str] = set()
     before = [
         (module, {name: module.__dict__.get(name) for name in (*HOOK_TABLES, "forward")})
         for module in modules.values()
     ]
 
     def restore() -> None:
-        for module, own in before:
-            for name, value in own.items():
+        for module, attributes in before:
+            for name, value in attributes.items():
                 if value is None:
                     module.__dict__.pop(name, None)
                 else:
@@ -128,24 +128,25 @@ def called(modules: Modules, run: Callable[[], object], undo: Undo) -> set[str]:
         for name, module in modules.items():
             module.__dict__.pop("forward", None)
             for table in HOOK_TABLES:
+                # Emptied, not deleted: a module looks its tables up at every call.
                 if table in module.__dict__:
                     module.__dict__[table] = type(module.__dict__[table])()
 
             def heard(*_: object, name: str = name) -> None:
-                found.add(name)
+                called_names.add(name)
 
             module.register_forward_pre_hook(heard)
         run()
-    return found
+    return called_names
 
 
 def check_heard(modules: Modules, inside: set[str], behind: set[str]) -> None:
-    """Refuse hooks that a pass would leave out, or call with something else.
+    """Refuse hooks that a pass would skip, or call with other rows.
 
     Args:
-        modules: Where the caller's own hooks are.
-        inside: Names of those that a pass calls.
-        behind: Names of those that make logits of chosen rows.
+        modules: Modules with hooks added by the caller.
+        inside: Names of the modules that a pass calls.
+        behind: Names of the modules that compute logits of selected rows.
 
     Raises:
         ModelError: names the modules.
@@ -171,21 +172,21 @@ class BridgeModel(TransformerLensModel):
     """`TransformerBridge` (TransformerLens 3.x and 4.x): a wrapped Hugging Face model."""
 
     def __post_init__(self) -> None:
-        """Find out what blocks return: it takes a pass, which the hooks of a run must not see."""
+        """Determine what blocks return now: this takes a pass, which hooks of a run must not see."""
         _ = self._blocks_return
 
     def refresh(self) -> None:
-        """Forget what was made of changed weights, renew what was split; refuse hooks left out.
+        """Drop values derived from changed weights, renew split weights, and refuse hooks that would be skipped.
 
         Raises:
-            ModelError: a hook of the caller's where a pass would not run it, or weights of which
-                two versions were changed.
+            ModelError: a hook added by the caller that a pass would not run, or fused weights changed
+                together with their parts.
         """
         super().refresh()
         self._check_own_hooks()
 
     def renew(self) -> None:
-        """Split fused weights anew, too."""
+        """Also split fused weights again."""
         self._fused.renew()
         super().renew()
 
@@ -220,7 +221,7 @@ class BridgeModel(TransformerLensModel):
 
     @property
     def takes_cache(self) -> bool:
-        """False for GPT of 2018, and for hybrids: keys and values are not all that they carry on."""
+        """False for GPT of 2018, and for hybrids, whose state is more than keys and values."""
         return "past_key_values" in self._accepted and not self.info.is_hybrid
 
     @cached_property
@@ -237,6 +238,7 @@ class BridgeModel(TransformerLensModel):
             if not self.takes_cache:
                 raise ModelError(f"{self.info.architecture} takes no key/value cache.")
             options = {"past_key_values": dynamic_cache(asked.cache), "use_cache": True}
+        # The wrapped model's logits are discarded: the readout starts from the residual in `final`.
         if "logits_to_keep" in self._accepted:
             options["logits_to_keep"] = 1
         if "position_ids" in self._accepted:
@@ -254,7 +256,7 @@ class BridgeModel(TransformerLensModel):
 
     @cached_property
     def _blocks_return(self) -> int | None:
-        """How many things the wrapped model's loop expects from its blocks, as a tuple; None: the residual itself."""
+        """Length of the tuple the wrapped model expects from its blocks; None: the bare residual."""
         seen: list[int | None] = []
         block = self.wrapped.blocks[0].original_component
         forward = block.forward
@@ -271,7 +273,7 @@ class BridgeModel(TransformerLensModel):
 
     @contextmanager
     def _only(self, start: Resume | None, stop: int) -> Iterator[None]:
-        """Blocks outside of `start.layer <= block < stop` hand the given residual on."""
+        """Context in which blocks outside `start.layer <= block < stop` pass the given residual on."""
         blocks = list(self.wrapped.blocks)
         skipped = [*blocks[: start.layer if start else 0], *blocks[stop:]]
         if not skipped:
@@ -280,7 +282,7 @@ class BridgeModel(TransformerLensModel):
         length = self._blocks_return
 
         def passed_on(*args: object, **kwargs: object) -> object:
-            # Above the last block that runs it does not matter what is handed on.
+            # Above the last block that runs, the value passed on does not matter.
             given = args[0] if args else kwargs["hidden_states"]
             residual = start.residual if start and start.layer else given
             return residual if length is None else (residual, *[None] * (length - 1))

@@ -2,12 +2,12 @@
 
 On two short probe prompts: attention rows sum to 1, editing attention changes the output,
 nothing but attention carries information from one position to another,
-`unembed(ln_final(last residual))` is the model's own logits, a padded batch equals its prompts run
-singly, and nothing attends to the future.
+`unembed(ln_final(last residual))` equals the logits of the original model, a padded batch equals its
+prompts run singly, and nothing attends to the future.
 
-What was passed is kept in the cache folder under a digest of all that decides it: every byte of the
-weights, the configuration, the code that computes, devices, versions and this package's own code for
-models. A failed check is never kept, and a model with hooks of the caller's is always checked.
+Passed checks are cached under a digest of everything that determines them: every byte of the weights,
+the configuration, the code that computes, devices, versions and the code of this package for models. A
+failed check is never cached, and a model with hooks added by the caller is always checked.
 """
 
 import hashlib
@@ -43,13 +43,13 @@ _FOREIGN_ERRORS = (
     *(RuntimeError, TypeError, ValueError, LookupError),
     *(AttributeError, AssertionError, NotImplementedError),
 )
-"""What the library of a model may raise on the way."""
+"""Exceptions that the library of a model may raise."""
 
 
 def tolerance(dtype: str, logits: Tensor, weights_format: str = "") -> float:
     """Allowed difference from these logits.
 
-    What 8-bit layers are given is rounded to integers, so that the last digit may become a whole step.
+    Inputs of 8-bit layers are rounded to integers, so a difference in the last digit may become a whole step.
     """
     allowed = TOLERANCE.get(dtype, 2e-1)
     if weights_format.startswith("bitsandbytes int8"):
@@ -58,16 +58,16 @@ def tolerance(dtype: str, logits: Tensor, weights_format: str = "") -> float:
 
 
 def check_eval_mode(model: torch.nn.Module) -> None:
-    """Refuse a model of which any part is in training mode.
+    """Refuse a model with any part in training mode.
 
     Raises:
-        ModelError: dropout would make every number random; names the first such part.
+        ModelError: dropout would make every value random; names the first such part.
     """
     # A bridge keeps the wrapped model, and the parts it has no component for, apart.
     for root in (getattr(model, "original_model", None), model):
         parts = root.named_modules() if isinstance(root, torch.nn.Module) else ()
         for name, part in parts:
-            # nnsight hangs parts of its own into a model, which compute nothing.
+            # nnsight adds modules of its own to a model, which compute nothing.
             if not part.training or type(part).__module__.startswith("nnsight."):
                 continue
             where = f"{plain_name(name)!r} of the model" if name else "The model"
@@ -77,7 +77,7 @@ def check_eval_mode(model: torch.nn.Module) -> None:
 
 
 def plain_name(name: str) -> str:
-    """The name of a part or a parameter without what a bridge puts around parts."""
+    """The name of a part or a parameter without the components a bridge inserts."""
     return name.replace("._original_component", "")
 
 
@@ -90,8 +90,8 @@ def check_weights(model: torch.nn.Module) -> None:
     owners = dict(getattr(model, "original_model", model).named_modules())
 
     def loaded(name: str, held: Tensor) -> Tensor:
-        owner, _, own = name.rpartition(".")
-        return stored(owners[owner], own, held)
+        owner, _, attribute = name.rpartition(".")
+        return stored(owners[owner], attribute, held)
 
     parameters = dict(model.named_parameters())
     sums: dict[torch.device, dict[str, Tensor]] = {}
@@ -107,11 +107,11 @@ def check_weights(model: torch.nn.Module) -> None:
                 f"The weights were made inside torch.inference_mode() ({name!r}), so they can give no "
                 "gradients. Load the model outside of it, or with icl_mech.load_model."
             )
-        # A sum is cheap and finite only if all entries are; that of halves may overflow.
+        # A sum is cheap, and finite only if all entries are; in half precision it may overflow.
         sums.setdefault(parameter.device, {})[name] = parameter.detach().sum().isfinite()
     finite: dict[str, bool] = {}
-    for own in sums.values():
-        finite |= zip(own, torch.stack([*own.values()]).tolist(), strict=True)
+    for by_name in sums.values():
+        finite |= zip(by_name, torch.stack([*by_name.values()]).tolist(), strict=True)
     for name, held in parameters.items():
         if not finite[name] and not loaded(name, held).isfinite().all():
             raise ModelError(
@@ -141,10 +141,10 @@ def check_model(model: LanguageModel) -> None:
 
 @contextmanager
 def foreign_errors(model: torch.nn.Module) -> Iterator[None]:
-    """Errors of the model's own library become refusals of the model.
+    """Context that turns errors of the model's library into a `ModelError`.
 
     Raises:
-        ModelError: with the library's words.
+        ModelError: quotes the library's message.
     """
     try:
         yield
@@ -161,9 +161,9 @@ def foreign_errors(model: torch.nn.Module) -> Iterator[None]:
 class _Probe:
     """Runs random tokens through the model; ids are fixed by a seed.
 
-    One plain pass and one that is edited serve most checks. Their rows are the prompt, the
-    prompt with its last and with its first token changed, and the prompt twice more, whose edits
-    are compared with the same rows unedited, so that a difference is none of rounding.
+    One plain pass and one edited pass serve most checks. Their rows are the prompt, the prompt with
+    its last and with its first token changed, and the prompt twice more, whose edits are compared
+    with the same rows unedited, so that a difference is not due to rounding.
     """
 
     def __init__(self, model: LanguageModel) -> None:
@@ -183,10 +183,10 @@ class _Probe:
                 f"{model.info.dtype}. Load it in a dtype of wider range: 'bfloat16' or 'float32'."
             )
         self.tolerance = tolerance(model.info.dtype, self.plain, model.info.weights_format)
-        # Apart: where patterns are read attention may be computed by other code, to other rounding.
+        # A separate pass: where patterns are read, attention may be computed by other code and round differently.
         layers = {*range(model.info.n_layers)} - {*model.without_pattern}
         self.seen: dict[int, list[Tensor]] = {layer: [] for layer in sorted(layers)}
-        hooks = [(Site("pattern", la), own.append) for la, own in self.seen.items()]
+        hooks = [(Site("pattern", la), patterns.append) for la, patterns in self.seen.items()]
         self._residual(self.tokens[:1], hooks)
 
     def _residual(self, tokens: Tensor, hooks: Sequence[Hook] = ()) -> Tensor:
@@ -199,8 +199,8 @@ class _Probe:
 
     def readout(self) -> None:
         with undiminished(self.model.info.dtype):
-            own = self.model.own_logits(self.tokens[:1]).cpu().double()
-        gap = float((own - self.plain).abs().max())
+            logits = self.model.own_logits(self.tokens[:1]).cpu().double()
+        gap = float((logits - self.plain).abs().max())
         if not gap <= self.tolerance:
             raise ModelError(
                 f"unembed(ln_final(last residual)) differs from the model's own logits by {gap:.2g} "
@@ -240,7 +240,7 @@ class _Probe:
         self.model.info = replace(self.model.info, notes=(*self.model.info.notes, note))
 
     def edits(self) -> None:
-        """Editing the first or the last block matters; with all patterns zero, earlier tokens do not."""
+        """Check that edits of the first and last block matter, and earlier tokens do not if all patterns are zero."""
         if without := self.model.without_pattern:
             self._note(f"{OTHER_MIXING}: blocks {[*without]} have no pattern")
         if not self.seen:
@@ -289,14 +289,14 @@ class _Probe:
             )
 
     def gradients(self) -> None:
-        """Some quantised layers pass none on, without a word: every saliency would be zero."""
+        """Check that gradients arrive: some quantised layers silently pass none on, so saliency would be zero."""
         patterns: list[Tensor] = []
-        start = (Site("resid_pre", 0), lambda own: own.detach().requires_grad_())
+        start = (Site("resid_pre", 0), lambda residual: residual.detach().requires_grad_())
         hooks = [(Site("pattern", la), patterns.append) for la in range(self.model.info.n_layers)]
         with self.model.undo.kept(), self.model.gradients():
             loss = self._residual(self.tokens[:1], [start, *hooks]).float().square().sum()
-            found: Any = torch.autograd.grad(loss, patterns, allow_unused=True)
-        for layer, gradient in enumerate(found):
+            gradients: Any = torch.autograd.grad(loss, patterns, allow_unused=True)
+        for layer, gradient in enumerate(gradients):
             if gradient is None or not gradient.any():
                 raise ModelError(
                     f"The quantised weights of block {layer} pass no gradients on, as they were packed "
@@ -316,20 +316,20 @@ def _zeroing(rows: Sequence[int]) -> HookFunction:
 
 
 KEPT = 500
-"""Records that stay; older ones go."""
+"""Number of cached records; older ones are deleted."""
 
 
 def checks_folder() -> Path | None:
-    """Where records are; None: nothing is kept."""
+    """The folder of cached records; None: nothing is cached."""
     return cache_folder() / "checks"
 
 
 class Checks:
-    """What is known of one model that is being loaded.
+    """Cached results of the checks for one model that is being loaded.
 
     Attributes:
-        key: Digest of what decides the checks; "" if they must be made whatever is known.
-        notes: What the checks noted when they were passed; None if they were not, as far as is known.
+        key: Digest of everything that determines the checks; "" if they must be run in any case.
+        notes: Notes of the checks when they were passed; None if they are not known to have been passed.
     """
 
     def __init__(self, *, again: bool = False) -> None:
@@ -338,19 +338,19 @@ class Checks:
         self.notes: tuple[str, ...] | None = None
 
     def recognise(self, hf_model: torch.nn.Module) -> bool:
-        """True if this model passed before; to be asked before it is wrapped."""
+        """True if this model passed before; to be called before it is wrapped."""
         watch, place = Watch(hf_model), checks_folder()
         if place is not None and not watch.foreign_hooks():
             self.key = _digest(_deciding(hf_model, watch))
             with suppress(OSError, ValueError, KeyError, TypeError):
-                found = json.loads((place / f"{self.key}.json").read_text(encoding="utf-8"))
-                notes = tuple(map(str, found["notes"]))
-                if found["passed"] == self.key and found["check"] == _digest(notes):
+                record = json.loads((place / f"{self.key}.json").read_text(encoding="utf-8"))
+                notes = tuple(map(str, record["notes"]))
+                if record["passed"] == self.key and record["check"] == _digest(notes):
                     self.notes = None if self.again else notes
         return self.notes is not None
 
     def keep(self, notes: tuple[str, ...]) -> None:
-        """Note that the checks were passed; a folder that cannot be written keeps nothing."""
+        """Record that the checks were passed; if the folder cannot be written, nothing is kept."""
         place = checks_folder()
         if place is None or not self.key:
             return
@@ -363,7 +363,7 @@ class Checks:
                 partial.replace(place / f"{self.key}.json")
             finally:
                 partial.unlink(missing_ok=True)
-            known = sorted(place.glob("*.json"), key=lambda own: own.stat().st_mtime)
+            known = sorted(place.glob("*.json"), key=lambda file: file.stat().st_mtime)
             for old in known[:-KEPT]:
                 old.unlink(missing_ok=True)
 
@@ -375,9 +375,9 @@ def _deciding(model: torch.nn.Module, watch: Watch) -> dict[str, Any]:
         "settings": watch.settings(),
         "code": sorted({_code(type(part)) for part in model.modules()}),
         "own code": _own_code(),
-        "versions": [version(own) for own in VERSIONED],
+        "versions": [version(package) for package in VERSIONED],
         "machine": [platform.platform(), torch.backends.cpu.get_cpu_capability()],
-        "devices": sorted(f"{own} {_name_of(own)}" for own in devices),
+        "devices": sorted(f"{device} {_name_of(device)}" for device in devices),
     }
 
 
@@ -385,10 +385,10 @@ def _name_of(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else ""
 
 
-def _code(kind: type[torch.nn.Module]) -> str:
-    """A class and what its `forward` does, which may have been put in its place or around it."""
-    words: list[Any] = [kind.__module__, kind.__qualname__]
-    forward: Any = kind.forward
+def _code(module_class: type[torch.nn.Module]) -> str:
+    """Digest of a class and the code of its `forward`, including replaced and wrapped ones."""
+    words: list[Any] = [module_class.__module__, module_class.__qualname__]
+    forward: Any = module_class.forward
     while forward is not None:
         code = getattr(forward, "__code__", None)
         words += [
@@ -402,7 +402,7 @@ def _code(kind: type[torch.nn.Module]) -> str:
 @cache
 def _own_code() -> str:
     files = sorted(Path(__file__).parent.glob("*.py"))
-    return _digest([own.read_text(encoding="utf-8") for own in files])
+    return _digest([file.read_text(encoding="utf-8") for file in files])
 
 
 def _digest(values: object) -> str:

@@ -1,4 +1,4 @@
-"""GGUF files as folders in Hugging Face format, made once and kept in the user's cache folder.
+"""Convert GGUF files to folders in Hugging Face format, once, in the user's cache folder.
 
 The weights are de-quantised to float32: four bytes of disk per parameter. `ICL_MECH_CACHE` names
 another cache folder.
@@ -42,7 +42,7 @@ LOAD_ERRORS = (
     *(OSError, ValueError, TypeError, LookupError, RuntimeError, ImportError),
     SafetensorError,
 )
-"""What transformers raises on files it cannot read."""
+"""Exceptions that transformers raises for files it cannot read."""
 
 
 _HARMLESS = re.compile(
@@ -53,7 +53,7 @@ _HARMLESS = re.compile(
 
 
 def missing_parts(folder: Path) -> list[str]:
-    """What `folder` lacks to be loaded as a model."""
+    """Parts that `folder` lacks to be loaded as a model."""
     return [
         part
         for part, patterns in FOLDER_PARTS.items()
@@ -62,12 +62,12 @@ def missing_parts(folder: Path) -> list[str]:
 
 
 def refuse_other_weights(name: str, info: dict[str, Any]) -> None:
-    """Raise `ModelError` if `from_pretrained` had to invent weights, or left some out.
+    """Raise `ModelError` if `from_pretrained` had to initialise weights, or left some out.
 
     Args:
-        name: For the message.
-        info: What `from_pretrained(..., output_loading_info=True)` returned beside the model;
-            what the model's class declares harmless is not in it.
+        name: Name of the model, for the message.
+        info: Loading info that `from_pretrained(..., output_loading_info=True)` returned with the
+            model, without keys that the model's class declares harmless.
     """
     invented = sorted([*info["missing_keys"], *(entry[0] for entry in info["mismatched_keys"])])
     if invented:
@@ -90,7 +90,7 @@ def _some(names: list[str]) -> str:
 
 
 def cache_folder() -> Path:
-    """Where converted models are kept."""
+    """The folder in which converted models are kept."""
     if chosen := os.environ.get("ICL_MECH_CACHE"):
         return Path(expanduser(chosen))
     from platformdirs import user_cache_dir
@@ -99,14 +99,14 @@ def cache_folder() -> Path:
 
 
 def converted(*pieces: Path) -> Path:
-    """The cached folder of a GGUF file, made now if there is none for its content.
+    """The cached folder of a GGUF file, created now if there is none for its content.
 
     Args:
-        *pieces: The file, or what it was cut into, in order.
+        *pieces: The file, or the pieces it was split into, in order.
 
-    A folder gets its name only when complete, so a killed process leaves none that is taken for
-    valid, and of several processes that convert at once the first one's is used by all. A folder
-    that is not as it was made is made again: see `is_complete`.
+    A folder gets its name only when complete, so a killed process leaves none that looks valid, and
+    if several processes convert at once, all use the folder that is finished first. A folder that was
+    changed since is created again: see `is_complete`.
 
     Raises:
         ModelError: the file cannot be read, or the folder cannot be written.
@@ -142,7 +142,7 @@ def _from_cache(pieces: Sequence[Path]) -> Path:
 
 
 def _remove_abandoned(target: Path) -> None:
-    """Remove what processes left that were killed while converting."""
+    """Remove partial folders of processes that were killed while converting."""
     for folder in target.parent.iterdir():
         begun = folder.name.startswith(f".{target.name}-")
         if begun and time.time() - folder.stat().st_mtime > _ABANDONED_AFTER:
@@ -160,7 +160,7 @@ def _fingerprint(pieces: Sequence[Path]) -> str:
 
 @contextmanager
 def _whole(pieces: Sequence[Path], folder: Path) -> Iterator[Path]:
-    """Context in which a GGUF file that was cut into pieces is one file."""
+    """Context in which a GGUF file that was split into pieces is one file."""
     if len(pieces) == 1:
         yield pieces[0]
         return
@@ -181,7 +181,7 @@ def _convert(gguf: Path, folder: Path) -> None:
 
     with parsed_once(gguf) as header, redirect_stderr(StringIO()):  # bars that no setting turns off
         splitting, weights_format = header.get_field("tokenizer.ggml.pre"), of_gguf(header.tensors)
-        # Each of the three goes through all of the header.
+        # Each of the three loaders goes through the whole header.
         config = AutoConfig.from_pretrained(str(gguf.parent), gguf_file=gguf.name)
         tokenizer = AutoTokenizer.from_pretrained(str(gguf.parent), gguf_file=gguf.name)
         for field in ("tokens", "scores", "token_type", "merges"):
@@ -194,7 +194,7 @@ def _convert(gguf: Path, folder: Path) -> None:
             output_loading_info=True,
         )
     if splitting is not None and bytes(splitting.parts[splitting.data[0]]) == b"smollm":
-        # transformers drops this rule: without it spaces before a digit become other tokens.
+        # transformers drops this rule: without it spaces before a digit are tokenized differently.
         tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
             [
                 pre_tokenizers.Digits(individual_digits=True),
@@ -203,7 +203,7 @@ def _convert(gguf: Path, folder: Path) -> None:
         )
     model, info = loaded
     refuse_other_weights(gguf.name, info)
-    # The weights are plain now; transformers would refuse to save them as quantised.
+    # The weights are de-quantised now; transformers would refuse to save a model marked as quantised.
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config
     model.hf_quantizer = None
@@ -213,10 +213,10 @@ def _convert(gguf: Path, folder: Path) -> None:
 
 
 def is_complete(folder: Path) -> bool:
-    """True for a converted folder as it was made.
+    """True if a converted folder is unchanged since it was created.
 
-    Weights must have their size and header, all other files their content. A bit that flips
-    inside the weights is not seen: reading gigabytes would take as long as loading them.
+    Weights must have their recorded size and header, all other files their recorded content. Flipped
+    bits inside the weights are not detected: reading gigabytes would take as long as loading them.
     """
     try:
         files = json.loads((folder / _MARKER).read_text(encoding="utf-8"))
@@ -226,7 +226,7 @@ def is_complete(folder: Path) -> bool:
 
 
 def _mark(folder: Path) -> None:
-    """Write down what a finished folder holds, once the disk has it."""
+    """Record the files of a finished folder, once they are on disk."""
     files = sorted(file for file in folder.rglob("*") if file.is_file())
     for file in files:
         sync(file)
@@ -236,7 +236,7 @@ def _mark(folder: Path) -> None:
 
 
 def _described(file: Path) -> list[Any]:
-    """Size and checksum, of weights that of the header."""
+    """Size and checksum of a file; for weights the checksum of the header."""
     with file.open("rb") as stream:
         start = stream.read(8) if file.suffix == ".safetensors" else b""
         # The header's length is not trusted: it may be damaged.

@@ -1,7 +1,7 @@
-"""A GGUF file parsed once: transformers reads its header for the tokenizer, the configuration and the weights.
+"""Parse a GGUF file once: transformers reads its header for the tokenizer, the configuration and the weights.
 
-Most of a parse is lists of a vocabulary's length, of which `GGUFReader` slices every entry out of the
-mapped file by itself. Here a list is cut at once.
+Most of the time goes into lists of vocabulary length, in which `GGUFReader` slices every entry out of the
+mapped file separately. Here a list is sliced in one go.
 """
 
 from collections.abc import Iterator
@@ -22,10 +22,10 @@ _TYPE_AND_LENGTH = 12
 
 
 class ListReader(GGUFReader):
-    """`GGUFReader` that cuts lists of strings and of numbers at once."""
+    """`GGUFReader` that slices whole lists of strings and numbers in one go."""
 
     def _get_field_parts(self, orig_offs: int, raw_type: SupportsInt) -> Parsed:
-        """What `Parsed` says; what is no plain list is parsed as before."""
+        """A field as `Parsed`; fields that are not plain lists are parsed by the base class."""
         if raw_type == GGUFValueType.ARRAY and self.byte_order == "I":
             kind, length = self._get(orig_offs, np.uint32), self._get(orig_offs + 4, np.uint64)
             inner, count, start = int(kind[0]), int(length[0]), orig_offs + _TYPE_AND_LENGTH
@@ -60,7 +60,7 @@ class ListReader(GGUFReader):
 
 @contextmanager
 def parsed_once(file: Path) -> Iterator[GGUFReader]:
-    """Context in which whoever asks for a reader of a file gets this one.
+    """Context in which every reader of a file is the one yielded here.
 
     Args:
         file: A GGUF file.

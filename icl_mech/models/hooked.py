@@ -1,6 +1,6 @@
-"""`HookedTransformer` as a `LanguageModel`, and what it shares with `TransformerBridge`.
+"""`HookedTransformer` as a `LanguageModel`, and the code it shares with `TransformerBridge`.
 
-Hook points by site, gradients, and the readout are the same in both of TransformerLens' classes.
+Hook points by site, gradients and the readout are the same in both classes of TransformerLens.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -52,19 +52,19 @@ _HOOK_NAMES: dict[SiteName, str] = {
 
 
 _MIXERS = ("mamba", "mixer", "linear_attn", "conv")
-"""What TransformerLens calls layers that mix positions without attention."""
+"""TransformerLens' names of layers that mix positions without attention."""
 
 
 @dataclass(repr=False)
 class TransformerLensModel(LanguageModel):
-    """What both classes share: hook points by site, and the readout."""
+    """Base class of both adapters: hook points by site, and the readout."""
 
     @cached_property
     def _points(self) -> "dict[Site, HookPoint]":
         known = dict(self.wrapped.hook_dict)
         points: dict[Site, HookPoint] = {}
         for layer, block in enumerate(self.wrapped.blocks):
-            # Latent attention (DeepSeek) has queries and keys after rotary only, heads first.
+            # Latent attention (DeepSeek) exposes queries and keys only after rotary, with heads first.
             latent = type(getattr(block, "attn", None)).__name__ == "MLAAttentionBridge"
             for name, suffix in _HOOK_NAMES.items():
                 if latent and name in ("q", "k", "v"):
@@ -76,7 +76,7 @@ class TransformerLensModel(LanguageModel):
 
     @property
     def has_own_hooks(self) -> bool:
-        """True if a hook point or a module has hooks; permanent ones are TransformerLens' own."""
+        """True if a hook point or a module has hooks; permanent ones belong to TransformerLens."""
         return bool(self.watch.foreign_hooks()) or any(
             not handle.is_permanent
             for point in self._all_points
@@ -93,8 +93,9 @@ class TransformerLensModel(LanguageModel):
 
     @contextmanager
     def installed(self, hooks: Sequence[Hook]) -> Iterator[None]:
-        """Hooks in the order given; the caller's own hooks stay."""
+        """Context with hooks installed in the order given; hooks added by the caller stay."""
         self.refuse_missing([site for site, _ in hooks])
+        # Hooks run outside the float64 mode of the pass, in the dtypes they ask for.
         wide = self.info.dtype == "float64"
         added = [
             (self._points[s], _called(self._by_head(s, aside(f) if wide else f), self.device))
@@ -130,7 +131,7 @@ class TransformerLensModel(LanguageModel):
 
     @property
     def beside_attention(self) -> tuple[str, ...]:
-        """Names of state-space and other layers that stand beside attention in the first block."""
+        """Names of state-space and other layers next to attention in the first block."""
         return tuple(name for name in _MIXERS if hasattr(self.wrapped.blocks[0], name))
 
     def _no_pattern(self, site: Site) -> str:
@@ -152,16 +153,17 @@ class TransformerLensModel(LanguageModel):
         return partial(_by_head, self.info.n_heads, function) if site.name == "z" else function
 
     def gradients(self) -> AbstractContextManager[None]:
-        """Parameters frozen, gradients enabled; both restored afterwards."""
+        """Context with parameters frozen and gradients enabled; both are restored afterwards."""
         return frozen(self.wrapped.parameters(), self.undo)
 
     @contextmanager
     def checkpointed(self) -> Iterator[None]:
-        """Blocks recomputed in the backward pass; memory is then flat in depth."""
+        """Context in which blocks are recomputed in the backward pass, so that memory is flat in depth."""
         with self.replaced([(b, self._recomputed(b.forward)) for b in self.wrapped.blocks]):
             yield
 
     def _recomputed(self, forward: Callable[..., R]) -> Callable[..., R]:
+        # The mode is entered inside: the backward pass reruns blocks outside the forward's context.
         def computed(*args: object, **kwargs: object) -> R:
             with undiminished(self.info.dtype):
                 return forward(*args, **kwargs)
@@ -174,15 +176,15 @@ class TransformerLensModel(LanguageModel):
 
     @contextmanager
     def replaced(self, forwards: Sequence[tuple[Any, Callable[..., Any]]]) -> Iterator[None]:
-        """Blocks with other `forward`s.
+        """Context in which blocks have another `forward`.
 
-        Set in the instances' own dictionaries: a bridge's setattr would reach through to the
+        It is set in the `__dict__` of the instances: a bridge's setattr would pass it through to the
         Hugging Face module inside.
         """
-        own = [(vars(block), vars(block).get("forward")) for block, _ in forwards]
+        saved = [(vars(block), vars(block).get("forward")) for block, _ in forwards]
 
         def restore() -> None:
-            for attributes, forward in own:
+            for attributes, forward in saved:
                 if forward is None:
                     attributes.pop("forward", None)
                 else:
@@ -206,13 +208,13 @@ class TransformerLensModel(LanguageModel):
     def unembed(
         self, normed: Float[Tensor, "*rows d_model"], *, bias: bool = True
     ) -> Float[Tensor, "*rows d_vocab"]:
-        """Unembedding, scaling, soft-cap."""
+        """Logits by unembedding, scaling and soft-cap."""
         projection = getattr(self.wrapped, "project_out", None)  # OPT-350m
         projected = normed if projection is None else projection(normed)
         with undiminished(self.info.dtype):
             logits: Tensor = self.wrapped.unembed(projected.reshape(1, -1, projected.shape[-1]))
-        own = None if bias else getattr(self.wrapped, "b_U", None)
-        logits = logits if own is None else logits - own
+        removed_bias = None if bias else getattr(self.wrapped, "b_U", None)
+        logits = logits if removed_bias is None else logits - removed_bias
         return self._scaled(logits).reshape(*normed.shape[:-1], -1).to(self.device)
 
     def readout(self, labels: Int[Tensor, "batch label"]) -> tuple[Tensor, Tensor | None]:
@@ -260,14 +262,14 @@ class TransformerLensModel(LanguageModel):
             weight = attention.W_O
         # Values can be narrower or wider than keys (DeepSeek).
         weight = weight.detach().reshape(self.info.n_heads, -1, self.info.d_model)
-        # Granite scales what a block adds.
+        # Granite scales the outputs of attention and MLP.
         scale = getattr(self.wrapped.blocks[layer], "residual_contribution_scale", 1.0)
         scaled = None if bias is None else (bias * scale).to(self.device)
         return (weight * scale).to(self.device), scaled
 
 
 def _by_head(n_heads: int, function: HookFunction, z: Tensor) -> Tensor | None:
-    """A hook of `z` where the library splits it by the width of keys, not of values."""
+    """Call a hook of `z` by head where the library splits `z` by the width of keys, not of values."""
     if z.shape[2] == n_heads and z.ndim == 4:
         return function(z)
     replaced = function(z.reshape(*z.shape[:2], n_heads, -1))
@@ -283,8 +285,8 @@ def _called(function: HookFunction, device: torch.device) -> Callable[..., Tenso
 
 
 def _remove(point: "HookPoint", function: Callable[..., Tensor | None]) -> None:
-    """Take a function off a hook point, on which it may be in part or not at all."""
-    # TransformerLens wraps it, and names the wrapper so.
+    """Remove a function from a hook point, on which it may be registered in part or not at all."""
+    # TransformerLens wraps the function, and names the wrapper by its repr.
     name, hooks = repr(function), point._forward_hooks
     for number in [key for key, hook in hooks.items() if getattr(hook, "__name__", "") == name]:
         del hooks[number]
@@ -299,7 +301,7 @@ class HookedModel(TransformerLensModel):
         """See `LanguageModel.forward`; positions follow from the mask."""
         cached, start = 0 if asked.cache is None else asked.cache.length, asked.start
         past = self._past(asked.mask[:, :cached], asked.cache) if asked.caches else None
-        # Entered at the embedding, the class appends this mask to the cache's own.
+        # Entered at the embedding, TransformerLens appends this mask to that of the cache.
         seen = asked.mask if start is not None else asked.mask[:, cached:]
         final: list[Tensor] = []
         last = Site("resid_post", asked.stop - 1)

@@ -1,4 +1,4 @@
-"""What the adapters around Hugging Face models share: key/value caches, logits, frozen weights."""
+"""Helpers shared by the adapters around Hugging Face models: key/value caches, logits, frozen weights."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 
 def dynamic_cache(cache: KeyValues | None) -> "DynamicCache":
-    """A bare cache: a model's own sliding-window cache would drop keys."""
+    """A plain `DynamicCache` with these keys and values: a sliding-window cache would drop keys."""
     from transformers import DynamicCache
 
     dynamic = DynamicCache()
     if cache is not None:
         for number, (key, value) in enumerate(zip(cache.keys, cache.values, strict=True)):
-            # Made with nothing in it: `update` would copy what many prompts share.
+            # Initialised empty: `update` would copy the tensors that many prompts share.
             dynamic.update(key[:, :, :0], value[:, :, :0], number)
             layer: Any = dynamic.layers[number]
             layer.keys, layer.values = key, value
@@ -30,7 +30,7 @@ def dynamic_cache(cache: KeyValues | None) -> "DynamicCache":
 
 
 def key_values(dynamic: "DynamicCache") -> KeyValues:
-    """What a bare cache holds; blocks that were not run have no columns."""
+    """The keys and values in a cache; blocks that were not run have no columns."""
     layers: list[Any] = dynamic.layers
     nothing = layers[-1].keys[:, :, :0]
     keys, values = (
@@ -41,7 +41,7 @@ def key_values(dynamic: "DynamicCache") -> KeyValues:
 
 
 def scaled_logits(config: "PreTrainedConfig", logits: Tensor) -> Tensor:
-    """Scaling and soft-cap of a model's config."""
+    """Logits with the scaling and soft-cap of a model's config."""
     scale = getattr(config, "logit_scale", None)
     divisor = getattr(config, "logits_scaling", None)
     cap = getattr(config, "final_logit_softcapping", None)
@@ -51,7 +51,7 @@ def scaled_logits(config: "PreTrainedConfig", logits: Tensor) -> Tensor:
 
 
 def plain_weight(linear: torch.nn.Linear, like: Tensor) -> Tensor:
-    """The matrix of a linear layer; of packed integers what they stand for, in the format of `like`."""
+    """The matrix of a linear layer; packed integers are de-quantised to the dtype of `like`."""
     if not is_packed(linear):
         return stored(linear, "weight", linear.weight)
     from transformers.integrations.bitsandbytes import dequantize_bnb_weight
@@ -63,7 +63,7 @@ def plain_weight(linear: torch.nn.Linear, like: Tensor) -> Tensor:
 
 @contextmanager
 def frozen(parameters: Iterable[torch.nn.Parameter], undo: Undo) -> Iterator[None]:
-    """Parameters without gradients, gradients enabled; both restored afterwards."""
+    """Context with parameters frozen and gradients enabled; both are restored afterwards."""
     trainable = [parameter for parameter in parameters if parameter.requires_grad]
 
     def thaw() -> None:

@@ -1,7 +1,7 @@
-"""What the rest of the package needs of a model, and the only list of sites.
+"""The interface of a model to the rest of the package, and the only list of sites.
 
-A *site* is a place of the forward pass that can be read or edited. Everything
-above `models/` speaks of sites, never of a library's hook names.
+A *site* is a hook point of the forward pass, which can be read or edited. Everything
+above `models/` uses sites, never the hook names of a library.
 """
 
 from abc import ABC, abstractmethod
@@ -39,11 +39,11 @@ class KeyValues:
 
     @cached_property
     def nbytes(self) -> int:
-        """Bytes of all of them, those that prompts share counted for each."""
+        """Total bytes, with tensors that prompts share counted for each prompt."""
         return sum(tensor.nbytes for tensor in (*self.keys, *self.values))
 
     def expand(self, batch: int) -> "KeyValues":
-        """The cache of one prompt seen by `batch` prompts (views, no copy)."""
+        """The cache of one prompt repeated for `batch` prompts (views, no copy)."""
         return KeyValues(
             tuple(key.expand(batch, -1, -1, -1) for key in self.keys),
             tuple(value.expand(batch, -1, -1, -1) for value in self.values),
@@ -56,7 +56,7 @@ class KeyValues:
         )
 
     def padded(self, width: int) -> "KeyValues":
-        """Filled up with zeros on the left to `width` positions."""
+        """The cache padded with zeros on the left to `width` positions."""
         missing = (0, 0, width - self.length, 0)
         return KeyValues(
             tuple(pad(key, missing) for key in self.keys),
@@ -65,14 +65,14 @@ class KeyValues:
 
     @classmethod
     def stacked(cls, parts: "Sequence[KeyValues]") -> "KeyValues":
-        """The caches of several batches of prompts as one, of equal lengths."""
+        """The caches of several batches of prompts, all of equal length, as one."""
         return cls(
             tuple(torch.cat(keys) for keys in zip(*(part.keys for part in parts), strict=True)),
             tuple(torch.cat(values) for values in zip(*(p.values for p in parts), strict=True)),
         )
 
     def select(self, index: Int[Tensor, " kept"]) -> "KeyValues":
-        """The cache cut down to the positions `index`, in that order."""
+        """The cache reduced to the positions `index`, in that order."""
         return KeyValues(
             tuple(key[:, :, index.to(key.device)] for key in self.keys),
             tuple(value[:, :, index.to(value.device)] for value in self.values),
@@ -92,27 +92,27 @@ SiteName = Literal[
     "mlp_out",  # what the MLP adds,             batch pos d_model
     "resid_post",  # residual leaving the block, batch pos d_model
 ]
-"""Places of a block, as they are reached."""
+"""Hook points of a block, in the order of the forward pass."""
 
 
 class Site(NamedTuple):
-    """One place of the forward pass: a name and a block index."""
+    """One hook point of the forward pass: a name and a block index."""
 
     name: SiteName
     layer: int
 
 
 HookFunction = Callable[[Tensor], Tensor | None]
-"""Gets the activation; returns its replacement, or None to leave it as it is."""
+"""Takes the activation; returns its replacement, or None to leave it unchanged."""
 
 Hook = tuple[Site, HookFunction]
 
 NormFunction = Callable[[Tensor], Tensor]
-"""A norm layer; maps `[batch, pos, d_model]`."""
+"""A norm layer, which maps `[batch, pos, d_model]`."""
 
 
 OTHER_MIXING = "positions are mixed by more than attention"
-"""How the notes of a hybrid begin: state-space, convolution or linear-attention layers."""
+"""Beginning of the notes of hybrids, with state-space, convolution or linear-attention layers."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ class ModelInfo:
         return any(note.startswith(OTHER_MIXING) for note in self.notes)
 
     def summary(self) -> str:
-        """One line: name, layers and heads, how weights were stored and what is computed in."""
+        """One line with name, layers, heads, the format of stored weights and the dtype of computation."""
         stored = f"weights stored as {self.weights_format}, " if self.weights_format else ""
         return (
             f"{self.name}: {self.n_layers} layers, {self.n_heads} heads, {stored}computed in "
@@ -153,14 +153,14 @@ class ModelInfo:
 
 
 class Resume(NamedTuple):
-    """The residual stream entering a block, to go on from there."""
+    """The residual stream entering a block, to resume a pass from there."""
 
     layer: int
     residual: Float[Tensor, "batch pos d_model"]
 
 
 class ForwardInput(NamedTuple):
-    """What one pass is asked for, the arguments of `LanguageModel.forward`."""
+    """One pass as requested: the arguments of `LanguageModel.forward`."""
 
     tokens: Int[Tensor, "batch pos"]
     mask: Bool[Tensor, "batch src"]
@@ -179,7 +179,7 @@ class ForwardInput(NamedTuple):
 
 @dataclass(frozen=True)
 class ForwardOutput:
-    """The residual stream leaving the last block that ran, and the cache if it was asked for."""
+    """The residual stream after the last block that ran, and the cache if it was requested."""
 
     residual: Float[Tensor, "batch pos d_model"]
     cache: KeyValues | None = None
@@ -199,12 +199,12 @@ class LanguageModel(ABC):
 
     @property
     def module(self) -> torch.nn.Module:
-        """What holds the weights."""
+        """The module that holds the weights."""
         module: torch.nn.Module = self.wrapped
         return module
 
     def own_logits(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_vocab"]:
-        """What the model itself says, for checks."""
+        """Logits of the original model, for checks."""
         logits: Tensor = self.module(tokens)
         return logits
 
@@ -226,12 +226,12 @@ class LanguageModel(ABC):
             tokens: Ids of the positions to compute.
             mask: True at real tokens, over cached and new positions together.
             positions: Position index of each new token (padding: any valid index).
-            hooks: In place during this pass only, see `installed`.
-            cache: Keys and values that stand before `tokens`; never changed.
-            keep_cache: Also return the keys and values of everything seen.
+            hooks: Hooks for this pass only, see `installed`.
+            cache: Keys and values of the positions before `tokens`; never changed.
+            keep_cache: Also return the keys and values of all positions.
             start: Enter at a later block with the residual given there; earlier blocks are
-                not run, and their part of a kept cache is what `cache` held.
-            stop: Leave before this block: the residual is that entering it, and later blocks are
+                not run, and their part of a kept cache is that of `cache`.
+            stop: Stop before this block: the residual entering it is returned, and later blocks are
                 not run.
         """
         stop = self.info.n_layers if stop is None else stop
@@ -242,11 +242,11 @@ class LanguageModel(ABC):
 
     @abstractmethod
     def _forward(self, asked: ForwardInput) -> ForwardOutput:
-        """What `forward` says, of an adapter's own library."""
+        """Implement `forward` with the library of the adapter."""
 
     @abstractmethod
     def installed(self, hooks: Sequence[Hook]) -> AbstractContextManager[None]:
-        """Context in which these hooks are in place; removed afterwards, also on errors."""
+        """Context with these hooks installed; they are removed afterwards, also on errors."""
 
     def logits(self, residual: Float[Tensor, "*rows d_model"]) -> Float[Tensor, "*rows d_vocab"]:
         """Vocabulary logits of residuals: final norm, unembedding, scaling and soft-cap."""
@@ -268,7 +268,7 @@ class LanguageModel(ABC):
     def unembed(
         self, normed: Float[Tensor, "*rows d_model"], *, bias: bool = True
     ) -> Float[Tensor, "*rows d_vocab"]:
-        """Unembedding (with its bias or without), scaling, soft-cap."""
+        """Logits by unembedding (with or without its bias), scaling and soft-cap."""
 
     def unembed_labels(
         self,
@@ -277,11 +277,11 @@ class LanguageModel(ABC):
         *,
         bias: bool = True,
     ) -> Float[Tensor, "batch *rows label"]:
-        """The columns `labels` of `unembed`, from the rows of the unembedding that are needed."""
-        weight, own = self.readout(labels)
+        """The columns `labels` of `unembed`, from the needed rows of the unembedding only."""
+        weight, biases = self.readout(labels)
         logits = torch.einsum("bld,b...d->b...l", weight, normed)
-        if bias and own is not None:
-            logits = logits + own.reshape(len(own), *[1] * (normed.ndim - 2), -1)
+        if bias and biases is not None:
+            logits = logits + biases.reshape(len(biases), *[1] * (normed.ndim - 2), -1)
         return self._scaled(logits)
 
     @abstractmethod
@@ -292,7 +292,7 @@ class LanguageModel(ABC):
     def readout(
         self, labels: Int[Tensor, "batch label"]
     ) -> tuple[Float[Tensor, "batch label d_model"], Float[Tensor, "batch label"] | None]:
-        """Rows of the unembedding, and its biases where it has any."""
+        """Rows of the unembedding for these labels, and its biases if it has any."""
 
     @property
     @abstractmethod
@@ -320,11 +320,11 @@ class LanguageModel(ABC):
     @property
     @abstractmethod
     def has_own_hooks(self) -> bool:
-        """True while the caller's own hooks are in place; they may look at positions."""
+        """True while hooks added by the caller are installed; they may look at positions."""
 
     @property
     def splits(self) -> bool:
-        """True if the beginning of a prompt may be run apart, without changing what is seen."""
+        """True if the prefix of a prompt may be run separately without changing the result."""
         return not self.has_own_hooks
 
     @abstractmethod
@@ -337,7 +337,7 @@ class LanguageModel(ABC):
         return ()
 
     def refuse_missing(self, sites: Sequence[Site]) -> None:
-        """Refuse sites that are not there, before anything runs.
+        """Refuse sites the model does not have, before anything runs.
 
         Raises:
             ModelError: names the first one, and the blocks without an attention pattern.
@@ -348,27 +348,28 @@ class LanguageModel(ABC):
 
     @property
     def beside_attention(self) -> tuple[str, ...]:
-        """What else in its blocks is known to mix positions."""
+        """Names of other layers in its blocks that are known to mix positions."""
         return ()
 
     @property
     def takes_cache(self) -> bool:
-        """False if it cannot go on from keys and values; then prompts share nothing."""
+        """False if it cannot resume from keys and values; then prompts share nothing."""
         return True
 
     @cached_property
     def windows(self) -> tuple[int | None, ...]:
-        """Tokens that a row of attention sees, its own among them, by layer; None: all before it."""
+        """Number of tokens that a row of attention sees, itself included, by layer; None: all before it."""
         return windows_of(self.module, self.info.n_layers)
 
     @cached_property
     def undo(self) -> Undo:
-        """What is changed in the model for a while, and how it is taken back."""
+        """The registry of temporary changes of the model, which reverts them."""
         return Undo()
 
     @cached_property
     def takes_positions(self) -> bool:
-        """False if it counts positions itself, whatever position ids it gets."""
+        """False if it counts positions itself and ignores position ids."""
+        # The same tokens at other positions: equal residuals mean that the ids are ignored.
         ids = torch.tensor([[1, 2]], device=self.device)
         residuals = []
         with torch.no_grad():
@@ -378,35 +379,35 @@ class LanguageModel(ABC):
         return not torch.equal(*residuals)
 
     def fingerprint(self, *, exact: bool = False) -> str:
-        """Recognises the weights: a digest of every parameter and buffer, see `Watch.weights`.
+        """Digest of the weights, over every parameter and buffer; see `Watch.weights`.
 
         Args:
-            exact: Read every byte, whatever the counters of changes say.
+            exact: Read every byte, regardless of version counters.
         """
         return self.watch.weights(exact=exact)
 
     @property
     def settings(self) -> str:
-        """Recognises what else decides numbers: factors, switches, the configuration."""
+        """Digest of everything else that determines outputs: factors, switches, the configuration."""
         return self.watch.settings()
 
     @cached_property
     def watch(self) -> Watch:
-        """What is known of the weights, so that asking again costs next to nothing."""
+        """The cache of digests, which makes repeated fingerprints cheap."""
         return Watch(self.module)
 
     def refresh(self) -> None:
-        """Forget what was made of the weights if they changed since it was made."""
+        """Drop cached values derived from the weights if the weights have changed since."""
         if self.fingerprint() != self.__dict__.get("_made_of"):
             self.renew()
             self.__dict__["_made_of"] = self.fingerprint()
 
     def renew(self) -> None:
-        """Forget what was made of weights that changed."""
+        """Drop cached values derived from the weights."""
         for name in ("final_norm_parts", "_attention_norms", "_readout"):
             self.__dict__.pop(name, None)
 
     @property
     def device(self) -> torch.device:
-        """Where input tokens go."""
+        """The device of input tokens."""
         return torch.device(self.info.device)

@@ -1,11 +1,11 @@
-"""The language part of a model that also takes images, as the language model it is for texts.
+"""The language part of a model that also takes images, as a causal language model for texts.
 
-    whole.model.language_model, whole.lm_head  ->  a causal language model with these very weights
+    whole.model.language_model, whole.lm_head  ->  a causal language model with the same weights
 
 Where the text configuration is that of a language model (Gemma 3, Mistral 3, LLaVA, ...), its layers are
-taken over as they are. Qwen's language parts give each token three positions, of time, height and width;
-of a text these are one and the same, so they are Qwen 2 and Qwen 3, which get the weights. Logits of the
-two are compared.
+used unchanged. Qwen's language parts give each token three positions, for time, height and width; in a text
+all three are equal, so these parts are equivalent to Qwen 2 and Qwen 3, which get the weights. The logits of
+both are compared.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -27,19 +27,19 @@ _OF_TEXTS = {
     "qwen3_vl_text": "qwen3",
     "qwen3_vl_moe_text": "qwen3_moe",
 }
-"""Language models that text configurations of other names are, for texts."""
+"""Text configurations that are equivalent, for texts, to language models of another name."""
 
 PART_OF = "icl_mech_language_part_of"
-"""What the configuration of a language part calls the class it was taken out of."""
+"""Field in the configuration of a language part with the class it was taken from."""
 
 _PROBE = 12
-"""Tokens on which the two are compared."""
+"""Number of tokens on which the two models are compared."""
 
 
 def has_language_part(config: "PreTrainedConfig") -> bool:
     """True for the configuration of a model of texts and images whose language part is a language model.
 
-    False for those that transformers and TransformerLens also know as language models (Gemma 4, ...).
+    False for models that transformers and TransformerLens also support as language models (Gemma 4, ...).
     """
     from transformers.models.auto import modeling_auto as auto
 
@@ -54,31 +54,31 @@ def has_language_part(config: "PreTrainedConfig") -> bool:
 
 
 def language_part(whole: "PreTrainedModel") -> "PreTrainedModel":
-    """The language model in a model of texts and images, on the same weights; any other model as it is.
+    """The language model in a model of texts and images, sharing its weights; any other model unchanged.
 
     Raises:
-        ModelError: weights that cannot be taken over, or a part that computes something else.
+        ModelError: weights that cannot be taken over, or a part whose logits differ.
     """
     if not has_language_part(whole.config) or not hasattr(whole, "lm_head"):
         return whole
-    kind = type(whole).__name__
+    class_name = type(whole).__name__
     inner: Any = getattr(whole, "model", None)
     language = getattr(inner, "language_model", None) or getattr(inner, "text_model", None)
     if language is None:
         raise ModelError(
-            f"{kind} holds no language_model, so its language part cannot be taken out. Load that with "
+            f"{class_name} holds no language_model, so its language part cannot be taken out. Load that with "
             "transformers and pass it: load_model(model, tokenizer=...)."
         )
-    part = _taken_over(whole, language, kind)
-    setattr(part.config, PART_OF, kind)
+    part = _taken_over(whole, language, class_name)
+    setattr(part.config, PART_OF, class_name)
     part.config._name_or_path = whole.config._name_or_path
     keep(part, of_model(whole))
-    _compare(whole, part, kind)
+    _compare(whole, part, class_name)
     return part
 
 
 def _taken_over(
-    whole: "PreTrainedModel", language: "PreTrainedModel", kind: str
+    whole: "PreTrainedModel", language: "PreTrainedModel", class_name: str
 ) -> "PreTrainedModel":
     """A causal language model with the layers, or the weights, of a language part."""
     from accelerate import init_empty_weights
@@ -88,7 +88,7 @@ def _taken_over(
     if (name := _OF_TEXTS.get(str(config.model_type))) is not None:
         if is_compact(whole):
             raise ModelError(
-                f"The language part of {kind} cannot be taken out of quantised or off-loaded weights. "
+                f"The language part of {class_name} cannot be taken out of quantised or off-loaded weights. "
                 "Load it in half precision on one device: dtype='bfloat16'."
             )
         fields = {k: v for k, v in config.to_dict().items() if k != "model_type"}
@@ -98,7 +98,7 @@ def _taken_over(
     if name is None:
         part.model, part.config = language, config
     else:
-        # The parameters themselves: what is tied stays tied, and nothing is copied.
+        # keep_vars assigns the parameters themselves: tied ones stay tied, and nothing is copied.
         part.model.load_state_dict(language.state_dict(keep_vars=True), assign=True)
         part.model.to(next(language.parameters()).device)  # rotary frequencies
     part.lm_head = whole.get_output_embeddings()
@@ -107,18 +107,18 @@ def _taken_over(
     return taken
 
 
-def _compare(whole: "PreTrainedModel", part: "PreTrainedModel", kind: str) -> None:
+def _compare(whole: "PreTrainedModel", part: "PreTrainedModel", class_name: str) -> None:
     embedding: Any = whole.get_input_embeddings()
     weight: Tensor = embedding.weight
     ids = torch.arange(1, 1 + _PROBE, device=weight.device)[None] % (weight.shape[0] // 2)
     with torch.no_grad():
-        expected, found = (
-            own(input_ids=ids, use_cache=False).logits.float() for own in (whole, part)
+        expected, actual = (
+            model(input_ids=ids, use_cache=False).logits.float() for model in (whole, part)
         )
-    gap = float((found - expected).abs().max())
+    gap = float((actual - expected).abs().max())
     allowed = tolerance(str(weight.dtype).removeprefix("torch."), expected)
     if not gap <= allowed:
         raise ModelError(
-            f"The language part of {kind} gives logits that differ from those of the whole model by {gap:.2g} "
+            f"The language part of {class_name} gives logits that differ from those of the whole model by {gap:.2g} "
             f"(allowed {allowed:.2g}), so it is not a language model of its own. Use a model of texts alone."
         )

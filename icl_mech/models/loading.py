@@ -1,8 +1,8 @@
-"""Loads a model from where it is.
+"""Load a model from the hub, a folder or a GGUF file.
 
-Whatever the source, a Hugging Face model with eager attention is wrapped in a
-`TransformerBridge`. The tokenizer is the model's own: it begins texts with a BOS token only if
-the model was published so.
+From every source a Hugging Face model with eager attention is wrapped in a
+`TransformerBridge`. The tokenizer is that of the model: it begins texts with a BOS token only if
+it was published that way.
 """
 
 import copy
@@ -42,11 +42,11 @@ if TYPE_CHECKING:
 _FOR_ALL_LOADERS = ("cache_dir", "force_download", "local_files_only", "token", "trust_remote_code")
 
 _NO_LIMIT = 10**30
-"""What transformers writes where a tokenizer knows no longest text."""
+"""Value of `model_max_length` where transformers knows no limit."""
 
 
 LOADING = ("device", "dtype", "device_map", "max_memory", "quantization", "revision")
-"""What may be said of how a model is loaded; see `load_model`."""
+"""Options for loading a model; see `load_model`."""
 
 
 def boot(
@@ -57,8 +57,8 @@ def boot(
     Args:
         name: A known name, a hub id `owner/name`, a folder in Hugging Face format, or a `.gguf`
             file. Known names come first: write `./gpt2` for a folder of that name.
-        checks: Takes up what is known of the model.
-        **given: Those of `LOADING`; others are passed to the Hugging Face loader (`token`,
+        checks: Records whether the model is known to pass its checks.
+        **given: Options of `LOADING`; others are passed to the Hugging Face loader (`token`,
             `cache_dir`, ...).
 
     Raises:
@@ -81,10 +81,10 @@ def boot(
 def prepared(
     name: str, given: Mapping[str, Any]
 ) -> tuple[Source, torch.dtype, str, dict[str, Any]]:
-    """Where a model is, its format and device, and what transformers is told besides.
+    """Source, dtype and device of a model, and further options for transformers.
 
     Raises:
-        ModelError: what can be refused before anything is loaded.
+        ModelError: options that can be rejected before anything is loaded.
     """
     device, dtype, device_map, max_memory, quantization, revision = map(given.get, LOADING)
     precision, spreading = dtype_of(dtype), spread(device, device_map, max_memory)
@@ -107,8 +107,8 @@ def load_tokenizer(
 ) -> "PreTrainedTokenizerBase":
     """The tokenizer of a model, without the model: its weights are not read.
 
-    Its `model_max_length` is the context length of the model, as far as the configuration says it,
-    so that `build_prompts(task, tokenizer)` refuses what the model would.
+    Its `model_max_length` is the context length of the model, if the configuration states one, so that
+    `build_prompts(task, tokenizer)` rejects the same prompts as the model would.
 
     Raises:
         ModelError: the model cannot be found, lacks files, or is not a causal decoder.
@@ -134,10 +134,10 @@ def _place_of(source: Source) -> str:
 def _described(
     location: str, source: Source, options: Mapping[str, object]
 ) -> "tuple[PreTrainedConfig, PreTrainedTokenizerBase]":
-    """Configuration and tokenizer.
+    """Configuration and tokenizer of a model.
 
     Raises:
-        ModelError: files that are missing or damaged, or a model that is no causal decoder.
+        ModelError: files that are missing or damaged, or a model that is not a causal decoder.
     """
     from transformers import AutoConfig, AutoTokenizer
 
@@ -172,16 +172,16 @@ def _load(
 ) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
     from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
-    # Otherwise transformers asks at the terminal whether to run a repository's own code, and
-    # names weights of another shape only in its log.
+    # Otherwise transformers asks at the terminal whether to run code of the repository, and reports
+    # weights of another shape only in its log.
     options = {"trust_remote_code": False, "ignore_mismatched_sizes": True, **options}
     shared = {key: options[key] for key in (*_FOR_ALL_LOADERS, "revision") if key in options}
     config, tokenizer = _described(location, source, shared)
     declared = copy.copy(config)  # loading writes the precision asked for into it
     try:
         images = has_language_part(config)
-        kind: Any = AutoModelForImageTextToText if images else AutoModelForCausalLM
-        loaded: Any = kind.from_pretrained(
+        loader: Any = AutoModelForImageTextToText if images else AutoModelForCausalLM
+        loaded: Any = loader.from_pretrained(
             location,
             config=config,
             dtype=dtype,
@@ -220,7 +220,7 @@ def _load_error(source: Source, error: Exception) -> ModelError:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """No weight-loading bars and no notes by transformers; downloads still show theirs."""
+    """Context without weight-loading bars and messages of transformers; downloads still show bars."""
     from huggingface_hub.utils.tqdm import (
         are_progress_bars_disabled,
         disable_progress_bars,
@@ -234,7 +234,7 @@ def _quiet() -> Iterator[None]:
         stack.callback(logging.set_verbosity, logging.get_verbosity())
         logging.set_verbosity_error()
         if logging.is_progress_bar_enabled():
-            # Both switches of transformers also turn the hub's.
+            # Both switches of transformers also switch the bars of the hub.
             if not download_bars:
                 stack.callback(disable_progress_bars)
             stack.callback(logging.enable_progress_bar)

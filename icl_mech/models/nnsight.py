@@ -1,7 +1,7 @@
 """A model wrapped by nnsight as a `LanguageModel`: every pass is one nnsight trace.
 
-The trace (`models/tracing.py`) stops after the last block: of the unembedding only what is read is
-computed. nnsight itself is not imported here; its objects are recognised by `adapt`.
+The trace (`models/tracing.py`) stops after the last block; the unembedding is computed only for rows
+that are read. nnsight itself is not imported here; its objects are recognised by `adapt`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -42,8 +42,8 @@ from icl_mech.names import version
 def is_nnsight(model: object) -> bool:
     """True for nnsight's wrappers; the library itself is not imported."""
     return any(
-        kind.__name__ == "Envoy" and kind.__module__.split(".")[0] == "nnsight"
-        for kind in type(model).__mro__
+        base.__name__ == "Envoy" and base.__module__.split(".")[0] == "nnsight"
+        for base in type(model).__mro__
     )
 
 
@@ -51,8 +51,8 @@ def wrap(model: Any, *, revision: str | None = None) -> "NnsightModel":
     """The adapter for nnsight's `LanguageModel` or `NNsight` around a Hugging Face model.
 
     Raises:
-        ModelError: an architecture or a kind of attention that is not known here, or weights that
-            are not loaded.
+        ModelError: an unsupported architecture or attention implementation, or weights that are not
+            loaded.
     """
     info, module = info_of(model, revision=revision), model._module
     if any(parameter.is_meta for parameter in module.parameters()):
@@ -78,7 +78,7 @@ def info_of(model: Any, *, revision: str | None = None) -> ModelInfo:
     """
     module = model._module
     config, architecture = getattr(module, "config", None), type(module).__name__
-    # GPT-2's own upcast attention does not ask for the attention function.
+    # GPT-2's upcast attention does not go through the attention function that is replaced here.
     if (
         architecture not in FAMILIES
         or config is None
@@ -132,11 +132,11 @@ class NnsightModel(LanguageModel):
 
     @property
     def family(self) -> Family:
-        """Where its parts stand."""
+        """Names of the modules of its architecture."""
         return FAMILIES[self.info.architecture]
 
     def own_logits(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_vocab"]:
-        """What the model itself says."""
+        """Logits of the original model."""
         logits: Tensor = self.module(tokens, use_cache=False).logits
         return logits
 
@@ -168,7 +168,7 @@ class NnsightModel(LanguageModel):
         )
 
     def installed(self, hooks: Sequence[Hook]) -> AbstractContextManager[None]:
-        """Hooks of every pass in this context."""
+        """Context in which every pass has these hooks."""
         return self._holding(hooks)
 
     @contextmanager
@@ -190,25 +190,27 @@ class NnsightModel(LanguageModel):
             )
 
     def has_site(self, name: SiteName) -> bool:
-        """True: every site of `SiteName` is reached."""
+        """True: every site of `SiteName` is available."""
         return True
 
     @property
     def has_own_hooks(self) -> bool:
         """True if the model was edited with `model.edit`, or has hooks that nnsight did not add."""
-        own = vars(self.wrapped)  # names of nnsight 0.6, and of 0.8, which adds no hooks
-        added = {handle.id for handle in getattr(own.get("_interleaver"), "hook_handles", ())}
-        return bool(own.get("_default_mediators") or own.get("_edits")) or any(
+        attributes = vars(self.wrapped)  # keys as in nnsight 0.6 and in 0.8, which adds no hooks
+        added = {
+            handle.id for handle in getattr(attributes.get("_interleaver"), "hook_handles", ())
+        }
+        return bool(attributes.get("_default_mediators") or attributes.get("_edits")) or any(
             {*module._forward_hooks, *module._forward_pre_hooks, *module._backward_hooks} - added
             for module in self.module.modules()
         )
 
     def gradients(self) -> AbstractContextManager[None]:
-        """Parameters frozen, gradients enabled; both restored afterwards."""
+        """Context with parameters frozen and gradients enabled; both are restored afterwards."""
         return frozen(self.module.parameters(), self.undo)
 
     def checkpointed(self) -> AbstractContextManager[None]:
-        """Refused: a trace is over when the backward pass would run blocks again."""
+        """Not supported: a trace is over when the backward pass would rerun blocks."""
         raise ModelError(
             "Blocks cannot be recomputed through nnsight, and this gradient pass does not fit into "
             "the memory without. Give a larger memory=, shorter prompts or a narrower dtype, or "
@@ -228,14 +230,14 @@ class NnsightModel(LanguageModel):
         self, residual: Float[Tensor, "*rows d_model"]
     ) -> Float[Tensor, "*rows d_model"]:
         """The norm before the unembedding."""
-        # Not by a call: inside a trace that would count as a call of the model's own.
+        # `forward`, not a call: inside a trace nnsight would count a call as one of the model.
         normed: Tensor = self._norm.forward(residual)
         return normed
 
     def unembed(
         self, normed: Float[Tensor, "*rows d_model"], *, bias: bool = True
     ) -> Float[Tensor, "*rows d_vocab"]:
-        """Unembedding, scaling, soft-cap."""
+        """Logits by unembedding, scaling and soft-cap."""
         logits = linear(normed, self._head.weight, self._head.bias if bias else None)
         return self._scaled(logits)
 
@@ -261,7 +263,7 @@ class NnsightModel(LanguageModel):
         """`W_O` by head, and the bias of the attention output."""
         block = attrgetter(self.family.blocks)(self.module)[layer]
         out = attrgetter(f"{self.family.attention}.{self.family.out}")(block)
-        # GPT-2's projections map rows of their weight, a Linear its columns.
-        own = isinstance(out, torch.nn.Linear)
-        weight = plain_weight(out, self._head.weight).T if own else out.weight
+        # GPT-2's Conv1D stores its weight as [in, out], a Linear as [out, in].
+        is_linear = isinstance(out, torch.nn.Linear)
+        weight = plain_weight(out, self._head.weight).T if is_linear else out.weight
         return weight.detach().unflatten(0, (self.info.n_heads, -1)), out.bias

@@ -1,9 +1,9 @@
 """A norm layer with its scale held fixed: a linear map, so that contributions add up.
 
 LayerNorm is `gain * (x - mean(x)) / sigma(x) + offset`, RMSNorm the same without mean and
-offset. With the run's own `1 / sigma` a sum of components is mapped to the sum of what each
-is mapped to. Gain and offset are found by applying the layer to known vectors, so that one
-code serves every library's norm classes.
+offset. With `1 / sigma` fixed to its value in the run, the image of a sum of components is the sum
+of their images. Gain and offset are determined by applying the layer to known vectors, so that the
+same code serves the norm classes of every library.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ class FrozenNorm:
 
     Attributes:
         gain: Factor of each dimension, up to one common factor.
-        offset: What the layer adds.
+        offset: Bias of the layer.
         centred: True if it subtracts the mean (LayerNorm).
     """
 
@@ -35,6 +35,7 @@ class FrozenNorm:
         known[1::2] = -1
         if len(known) % 2:
             known[-2] = -2  # the mean is 0 at any width
+        # A constant shift of the input changes the output of RMSNorm, but not of LayerNorm.
         with torch.no_grad():
             offset, at_known, moved = (
                 norm(vector[None, None])[0, 0].float()
@@ -47,7 +48,7 @@ class FrozenNorm:
         )
 
     def direction(self, vectors: Float[Tensor, "*rows d_model"]) -> Float[Tensor, "*rows d_model"]:
-        """What the layer makes of vectors, but for its scale and offset."""
+        """Vectors after centring and gain, without the scale and offset of the layer."""
         vectors = vectors.float()
         if self.centred:
             vectors = vectors - vectors.mean(-1, keepdim=True)
@@ -56,7 +57,7 @@ class FrozenNorm:
     def scale(
         self, before: Float[Tensor, "*rows d_model"], after: Float[Tensor, "*rows d_model"]
     ) -> Float[Tensor, "*rows 1"]:
-        """The factor with which `direction(before) * factor + offset` is `after`."""
+        """The factor for which `direction(before) * factor + offset` equals `after`."""
         direction = self.direction(before)
         explained = (direction * (after.float() - self.offset)).sum(-1, keepdim=True)
         return explained / direction.square().sum(-1, keepdim=True)

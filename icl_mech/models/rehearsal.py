@@ -1,8 +1,8 @@
-"""Rehearsals: a run whose blocks are counted instead of computed.
+"""Rehearsals: runs whose blocks are counted instead of computed.
 
-Within `rehearsing` a model is met as a stand-in: its sites hold noise of the right shape, so layouts,
-hooks, readings, backward passes and statistics are those of the run, and what each pass would compute
-is noted where the run would compute it. There is one plan of passes, that of the engine.
+Within `rehearsing` a mock model replaces each model: its sites hold noise of the right shape, so layouts,
+hooks, readings, backward passes and statistics are those of the run, and each computation is recorded
+where the run would do it. The plan of passes is that of the engine.
 """
 
 import weakref
@@ -24,14 +24,14 @@ from icl_mech.models.interface import ForwardInput, ForwardOutput, KeyValues, La
 from icl_mech.models.server import ServerModel
 
 ORDER = get_args(Site.__annotations__["name"])
-"""Sites of a block as they are reached."""
+"""Sites of a block in the order of the forward pass."""
 
 SPARE = 1 << 16
-"""Numbers of noise beyond the largest site: hardly any two sites hold the same."""
+"""Extra noise beyond the size of the largest site, so that hardly any two sites hold the same values."""
 
 
 class Call(NamedTuple):
-    """The shape of what is computed at once; in a backward pass each block is a call."""
+    """The shape of one computation; in a backward pass each block is a call."""
 
     kind: Literal["forward", "backward", "unembed"]
     batch: int
@@ -41,24 +41,24 @@ class Call(NamedTuple):
 
     @property
     def work(self) -> int:
-        """Token rows through a block, of the unembedding rows."""
+        """Number of token rows times blocks; for the unembedding the number of rows."""
         return self.batch * self.rows * self.blocks
 
     @property
     def features(self) -> tuple[int, ...]:
-        """Passes, blocks, token rows through them, and pairs of a row and what it sees."""
+        """Number of passes, blocks, token rows through them, and pairs of a row and an attended column."""
         return self.kind != "backward", self.blocks, self.work, self.work * self.columns
 
 
 class Load(NamedTuple):
-    """A pass as what it holds in memory.
+    """The memory load of a pass.
 
     Attributes:
         call: Its forward pass.
-        graph: `kept` for the backward pass, made again (`recomputed`), or empty: there is none.
-        behind: Columns of a common beginning through which the backward pass goes on.
-        beginning: The graph of that beginning is kept.
-        hooked: Numbers of the largest site with a hook.
+        graph: `kept` for the backward pass, `recomputed`, or empty if there is none.
+        behind: Columns of a common beginning through which the backward pass continues.
+        beginning: True if the graph of that beginning is kept.
+        hooked: Number of entries of the largest site with a hook.
     """
 
     call: Call
@@ -70,17 +70,17 @@ class Load(NamedTuple):
 
 @dataclass(eq=False)
 class Ledger:
-    """What was noted of one model.
+    """Record of the computations of one model.
 
     Attributes:
         model: The model.
         before: Bytes in use when the rehearsal began.
-        calls: How often each shape is computed.
-        held: Of each pass the most bytes that are held besides when it is made.
-        networks: Untrained networks made of it.
-        tokens: Of prompts, for trials.
-        beginning: The graph of a common beginning is kept.
-        alive: Untrained networks in memory.
+        calls: Number of computations of each shape.
+        held: For each pass, the most bytes held in addition when it runs.
+        networks: Number of randomly initialised models made from it.
+        tokens: Tokens of prompts, for trials.
+        beginning: True if the graph of a common beginning is kept.
+        alive: Number of randomly initialised models in memory.
     """
 
     model: LanguageModel
@@ -101,36 +101,39 @@ class Ledger:
     @property
     def weights(self) -> int:
         """Bytes of the model."""
-        return sum(own.nbytes for own in self.model.module.parameters())
+        return sum(parameter.nbytes for parameter in self.model.module.parameters())
 
     def note(self, load: Load) -> None:
-        """A pass begins."""
+        """Record that a pass begins."""
         self.calls[load.call] += 1
         now = in_use(self.model.device) - self.before - self.pool.nbytes
         self.held[load] = max(now + (self.alive and self.weights), self.held.get(load, 0))
 
     def noise(self, shape: Sequence[int], chain: Tensor | None) -> Tensor:
-        """Numbers that depend on the graph."""
+        """Random numbers of a shape, connected to the graph of `chain`."""
         size = prod(shape)
         if len(self.pool) < size + SPARE:
             drawn = torch.rand(size + SPARE, generator=torch.Generator().manual_seed(0))
             self.pool = drawn.to(self.model.device, getattr(torch, self.model.info.dtype))
+        # A prime step, so that offsets into the pool do not soon repeat.
         self.turn = (self.turn + 7919) % SPARE
-        own = self.pool[self.turn : self.turn + size].view(*shape)
-        if torch.is_grad_enabled():  # graphs hold one pool, into which nobody writes
-            return own if chain is None else own + chain
-        return own.clone()
+        numbers = self.pool[self.turn : self.turn + size].view(*shape)
+        if torch.is_grad_enabled():  # graphs share the pool; with gradients no hook writes in place
+            return numbers if chain is None else numbers + chain
+        return numbers.clone()
 
     def linked(self, chain: Tensor | None, *tensors: Tensor) -> Tensor | None:
-        """A number that depends on these too, as far as they are in a graph."""
-        for own in tensors:
-            if own.requires_grad and torch.is_grad_enabled():
-                link = (own * self.noise(own.shape, None)).sum() / max(1, own.numel()) ** 0.75
+        """A scalar that also depends on these tensors, if they are part of a graph."""
+        for tensor in tensors:
+            if tensor.requires_grad and torch.is_grad_enabled():
+                link = (tensor * self.noise(tensor.shape, None)).sum() / max(
+                    1, tensor.numel()
+                ) ** 0.75
                 chain = link if chain is None else chain + link
         return chain
 
     def passed(self, chain: Tensor, call: Call, *, again: bool) -> Tensor:
-        """A block in the graph: its backward pass is noted, and the forward pass that it repeats."""
+        """A block in the graph, which records its backward pass and the forward pass this repeats."""
         inner = torch._C._functorch
 
         def back(gradient: Tensor) -> None:
@@ -145,7 +148,7 @@ class Ledger:
 
 
 def in_use(device: torch.device) -> int:
-    """Bytes this process has in use on a device; 0 where the system does not say."""
+    """Bytes this process has in use on a device; 0 if the system does not report it."""
     if device.type == "cuda":
         return int(torch.cuda.memory_allocated(device))
     try:
@@ -155,7 +158,7 @@ def in_use(device: torch.device) -> int:
 
 
 class Rehearsed(LanguageModel):
-    """A stand-in: an adapter of the model's own class, but for what it computes."""
+    """A mock model: an adapter of the model's class that records computations instead of doing them."""
 
     ledger: Ledger
     placed: list[tuple[Site, Any]]
@@ -163,18 +166,18 @@ class Rehearsed(LanguageModel):
 
     @classmethod
     def of(cls, ledger: Ledger, name: str = "") -> "Rehearsed":
-        """The stand-in of a model, or, with a name, of an untrained network of its kind."""
-        found: Rehearsed = object.__new__(type(cls.__name__, (cls, type(ledger.model)), {}))
-        vars(found).update(vars(ledger.model), ledger=ledger, placed=[], again=False)
+        """The mock of a model or, with a name, of a randomly initialised model of its kind."""
+        rehearsed: Rehearsed = object.__new__(type(cls.__name__, (cls, type(ledger.model)), {}))
+        vars(rehearsed).update(vars(ledger.model), ledger=ledger, placed=[], again=False)
         if name:
-            found.info = replace(found.info, name=name)
+            rehearsed.info = replace(rehearsed.info, name=name)
             ledger.networks, ledger.alive = ledger.networks + 1, 1
-            weakref.finalize(found, setattr, ledger, "alive", 0)
-        return found
+            weakref.finalize(rehearsed, setattr, ledger, "alive", 0)
+        return rehearsed
 
     @contextmanager
     def installed(self, hooks: Sequence[tuple[Site, Any]]) -> Iterator[None]:
-        """Noted; also put in place, which refuses sites that are not there."""
+        """Record the hooks; they are also installed, which refuses missing sites."""
         before = partial(setattr, self, "placed", self.placed)
         with self.ledger.model.installed(hooks), self.undo.by(before):
             self.placed = [*self.placed, *hooks]
@@ -182,21 +185,21 @@ class Rehearsed(LanguageModel):
 
     @contextmanager
     def checkpointed(self) -> Iterator[None]:
-        """Backward passes then repeat each block's forward pass."""
+        """Context in which backward passes repeat the forward pass of each block."""
         before = partial(setattr, self, "again", False)
         with self.ledger.model.checkpointed(), self.undo.by(before):
             self.again = True
             yield
 
     def unembed(self, normed: Tensor, *, bias: bool = True) -> Tensor:
-        """Noise."""
+        """Noise of the shape of the logits."""
         *rows, _ = normed.shape
         self.ledger.note(Load(Call("unembed", 1, prod(rows))))
         return self.ledger.noise((*rows, self.info.d_vocab), self.ledger.linked(None, normed))
 
     def _forward(self, asked: ForwardInput) -> ForwardOutput:
-        """Calls the hooks with noise, and notes what the blocks would compute."""
-        ledger, own, start, cache = self.ledger, self.info, asked.start, asked.cache
+        """Call the hooks with noise, and record what the blocks would compute."""
+        ledger, info, start, cache = self.ledger, self.info, asked.start, asked.cache
         at: dict[tuple[str, int], list[Any]] = defaultdict(list)
         with ledger.model.installed(asked.hooks):
             for site, function in (*self.placed, *asked.hooks):
@@ -205,13 +208,13 @@ class Rehearsed(LanguageModel):
         first = start.layer if start else 0
         call = Call("forward", batch, rows, columns, asked.stop - first)
         ledger.tokens = max(ledger.tokens, asked.tokens, key=torch.numel)
-        stored = (batch, own.n_kv_heads, columns, own.d_head)
-        shapes = dict.fromkeys(("q", "z"), (batch, rows, own.n_heads, own.d_head))
-        shapes |= dict.fromkeys(("k", "v"), (batch, rows, own.n_kv_heads, own.d_head))
-        shapes |= dict.fromkeys(("scores", "pattern"), (batch, own.n_heads, rows, columns))
+        stored = (batch, info.n_kv_heads, columns, info.d_head)
+        shapes = dict.fromkeys(("q", "z"), (batch, rows, info.n_heads, info.d_head))
+        shapes |= dict.fromkeys(("k", "v"), (batch, rows, info.n_kv_heads, info.d_head))
+        shapes |= dict.fromkeys(("scores", "pattern"), (batch, info.n_heads, rows, columns))
         chain = ledger.linked(None, *([start.residual] if start else []))
         kept = [] if cache is None else [*zip(cache.keys, cache.values, strict=True)]
-        kept = kept or [(ledger.noise((batch, 1, 0, 1), None),) * 2] * own.n_layers
+        kept = kept or [(ledger.noise((batch, 1, 0, 1), None),) * 2] * info.n_layers
         hooked = 0
         for layer in range(first, asked.stop):
             for name in ORDER:
@@ -223,33 +226,35 @@ class Rehearsed(LanguageModel):
                 if name == "mlp_out" and chain is not None:
                     chain = ledger.passed(chain, call, again=self.again)
                 if functions := at.get((name, layer)):
-                    width = self.wrapped.cfg.d_mlp if name == "mlp_post" else own.d_model
+                    width = self.wrapped.cfg.d_mlp if name == "mlp_post" else info.d_model
                     shape = shapes.get(name, (batch, rows, width))
-                    found = ledger.noise(shape, None if shape[2:] == (rows, columns) else chain)
-                    hooked = max(hooked, found.numel())
+                    activation = ledger.noise(
+                        shape, None if shape[2:] == (rows, columns) else chain
+                    )
+                    hooked = max(hooked, activation.numel())
                     for function in functions:
-                        changed = function(found)
-                        found = found if changed is None else changed
-                    chain = ledger.linked(chain, found)
+                        changed = function(activation)
+                        activation = activation if changed is None else changed
+                    chain = ledger.linked(chain, activation)
         behind = cache.length if cache is not None and cache.keys[-1].requires_grad else 0
         graph: Any = "" if chain is None else "recomputed" if self.again else "kept"
-        if asked.keep_cache and call.blocks == own.n_layers:
+        if asked.keep_cache and call.blocks == info.n_layers:
             ledger.beginning = bool(graph)
         ledger.note(Load(call, graph, behind, bool(behind) and ledger.beginning, hooked))
-        residual = ledger.noise((batch, rows, own.d_model), chain)
+        residual = ledger.noise((batch, rows, info.d_model), chain)
         keys, values = zip(*kept, strict=True)
         return ForwardOutput(residual, KeyValues(keys, values) if asked.keep_cache else None)
 
 
 @dataclass(eq=False)
 class Stage:
-    """A rehearsal: the models it met, and what it was told.
+    """The state of a rehearsal.
 
     Attributes:
-        ledgers: Of each model.
-        depends: Measurements whose later passes depend on what earlier ones gave.
-        items: Forecasts of the items of a sweep, which makes them one by one.
-        costs: What was tried for earlier items, by model.
+        ledgers: Ledger of each model.
+        depends: Measurements whose later passes depend on results of earlier ones.
+        items: Forecasts of the items of a sweep, made one by one.
+        costs: Measured costs of earlier items, by model.
     """
 
     ledgers: dict[int, Ledger] = field(default_factory=dict)
@@ -265,7 +270,7 @@ stage = _STAGE.get
 
 @contextmanager
 def rehearsing(new: Stage | None) -> Iterator[None]:
-    """Context in which every model is met as its stand-in; None: as itself."""
+    """Context in which every model is replaced by its mock; None: models are used as they are."""
     token = _STAGE.set(new)
     try:
         yield
@@ -274,16 +279,16 @@ def rehearsing(new: Stage | None) -> Iterator[None]:
 
 
 def met(model: LanguageModel) -> LanguageModel:
-    """The model, in a rehearsal its stand-in.
+    """The model itself, or its mock in a rehearsal.
 
     Raises:
         ModelError: a model on a server, in a rehearsal.
     """
-    own = stage()
-    if own is None or isinstance(model, Rehearsed):
+    current = stage()
+    if current is None or isinstance(model, Rehearsed):
         return model
     if isinstance(model, ServerModel):
         what = "runs on a server, which cannot be tried; make a forecast with a model loaded here"
         raise ModelError(f"{model.info.name!r} {what}.")
-    ledger = own.ledgers.setdefault(id(model), Ledger(model, in_use(model.device)))
+    ledger = current.ledgers.setdefault(id(model), Ledger(model, in_use(model.device)))
     return Rehearsed.of(ledger)

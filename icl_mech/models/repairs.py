@@ -1,12 +1,12 @@
-"""Families that TransformerLens wraps wrongly, mended.
+"""Fixes for families that TransformerLens wraps incorrectly.
 
 * Falcon's new decoder architecture: the fused projection holds, for each group of heads, its
-  queries, one key and one value; TransformerLens takes all queries to come first. With one
-  norm (Falcon 2) it looks for that of another name.
+  queries, one key and one value; TransformerLens assumes that all queries come first. With one
+  norm (Falcon 2) it looks for a norm of another name.
 * GPT of 2018: blocks return lists, so that the hook of their output does not fire, and a padding
-  mask is taken for one that hides the future too.
+  mask is assumed to hide the future too.
 * Models that also take images: TransformerLens would look for their image processor on the hub,
-  and install torchvision for it. Texts need none.
+  and need torchvision for it. Texts need neither.
 * GPT-J, GPT-Neo, OPT, XGLM and others: `TransformerBridge` lets the wrapped Hugging Face module compute
   attention and fires `hook_attn_scores` and `hook_pattern` afterwards, both with the pattern: edits are
   dropped and no gradient passes. `reroute_attention` makes both fire inside the computation:
@@ -16,8 +16,8 @@
       z       = pattern v
 
   The arithmetic is that of the wrapped modules, so logits do not change (the softmax is always
-  taken in float32, which XGLM itself does in float16 only; of a float64 model see
-  `icl_mech.models.undo`). Cost: none beyond eager attention.
+  computed in float32, which XGLM itself does in float16 only; for float64 models see
+  `icl_mech.models.undo`). There is no cost beyond eager attention.
 """
 
 from collections.abc import Callable, Iterator
@@ -42,10 +42,10 @@ from icl_mech.errors import ModelError
 
 @contextmanager
 def mended_adapters(hf_model: "PreTrainedModel") -> Iterator[None]:
-    """While a bridge is made."""
+    """Context in which TransformerLens wraps these families correctly, for making a bridge."""
     hf_config = hf_model.config
     with ExitStack() as stack:
-        if not hf_config.architectures:  # made from a config; TransformerLens goes by the name
+        if not hf_config.architectures:  # made from a config; TransformerLens needs the name
             names = [type(hf_model).__name__]
             stack.enter_context(patch.object(hf_config, "architectures", names))
         if getattr(hf_config, "new_decoder_architecture", False):
@@ -53,7 +53,7 @@ def mended_adapters(hf_model: "PreTrainedModel") -> Iterator[None]:
             adapter = import_module(falcon).FalconArchitectureAdapter
             stack.enter_context(patch.object(adapter, "_split_falcon_qkv", _split_by_group))
             stack.enter_context(patch.object(adapter, "__init__", _named_norm(adapter.__init__)))
-            # Read first, it would hide num_kv_heads.
+            # TransformerLens reads it first, and would then ignore num_kv_heads.
             stack.enter_context(patch.object(hf_config, "multi_query", False))
         if hf_config.get_text_config() is not hf_config:
             processor = "transformers.AutoProcessor.from_pretrained"
@@ -61,11 +61,11 @@ def mended_adapters(hf_model: "PreTrainedModel") -> Iterator[None]:
         yield
 
 
-def _named_norm(own: Callable[..., None]) -> Callable[..., None]:
-    """A constructor that knows the one norm of Falcon 2."""
+def _named_norm(constructor: Callable[..., None]) -> Callable[..., None]:
+    """A constructor that also handles the single norm of Falcon 2."""
 
     def init(self: "ArchitectureAdapter", cfg: object) -> None:
-        own(self, cfg)
+        constructor(self, cfg)
         if getattr(cfg, "num_ln_in_parallel_attn", None) == 1:
             mapping: Any = self.component_mapping
             mapping["blocks"].submodules["ln1"].name = "input_layernorm"
@@ -96,7 +96,7 @@ def _split_by_group(_: object, attention: "FalconAttention") -> tuple[nn.Linear,
 
 
 def mend_blocks(bridge: "TransformerBridge") -> None:
-    """Make the blocks of a bridge return what its hooks expect; doing so again changes nothing.
+    """Make the blocks of a bridge return what its hooks expect; idempotent.
 
     Raises:
         ModelError: a bridge around Falcon's new decoder that `load_model` did not make.
@@ -139,7 +139,7 @@ if TYPE_CHECKING:
     from transformers.models.openai.modeling_openai import Block
 
 HOOKED_ATTENTION = "icl_mech_hooked"
-"""Name of our attention function, as in `config._attn_implementation`."""
+"""Name of the hooked attention function in `config._attn_implementation`."""
 
 HookPoint = Callable[[Tensor], Tensor]
 Attended = tuple[Tensor, Float[Tensor, "batch head dest src"]]
@@ -153,7 +153,7 @@ class _Hooks(NamedTuple):
 
 
 class ReroutedAttention(AttentionBridge):
-    """An attention component whose wrapped module fires the hooks of scores and pattern."""
+    """An attention component whose wrapped module itself fires the hooks of scores and pattern."""
 
     def forward(self, *args: Any, **kwargs: Any) -> tuple[object, ...]:
         """Output of the wrapped module, through `hook_in` and `hook_out` only."""
@@ -165,7 +165,7 @@ class ReroutedAttention(AttentionBridge):
         try:
             output, *rest = wrapped(*args, **kwargs)
         finally:
-            # The block component stores it at every forward; kept, it holds on to the graph.
+            # The block component stores it at every forward; it would keep the graph alive.
             self._captured_pre_ln_residual = None
         return (self.hook_out(output), *rest)
 
@@ -177,10 +177,10 @@ def reroute_attention(bridge: "TransformerBridge") -> bool:
         bridge: A `TransformerBridge`; changed in place. Calling again does nothing.
 
     Returns:
-        True if the family needed it (and it is done), False if its hooks work as they are.
+        True if the family needs it (it is then done), False if its hooks work already.
 
     Raises:
-        ModelError: The family needs it, but we do not know its attention module.
+        ModelError: The family needs it, but its attention module is not supported.
     """
     components = [part for part in _attention_components(bridge) if _fires_afterwards(part)]
     pending = [part for part in components if not isinstance(part, ReroutedAttention)]
@@ -189,7 +189,7 @@ def reroute_attention(bridge: "TransformerBridge") -> bool:
     config: Any = bridge.original_model.config
     for component in pending:
         module: Any = component.original_component
-        # Not as attributes: the wrapped module would register the HookPoints a second time.
+        # In `__dict__`: set as an attribute, the HookPoints would be registered as submodules twice.
         module.__dict__["_hooks"] = _Hooks(component.hook_attn_scores, component.hook_pattern)
         _ROUTES[type(module).__name__](module, config)
         component.__class__ = ReroutedAttention
@@ -224,8 +224,8 @@ def _hooked_softmax(
     value: Float[Tensor, "batch head src d_head"],
     dropout: float,
 ) -> Attended:
-    """`(z, pattern)` of masked scores, with both hooks of `module` applied."""
-    # A module that was not re-routed may still share the config that names our function.
+    """The pair `(z, pattern)` of masked scores, with both hooks of `module` applied."""
+    # A module that was not re-routed may still share the config that names this function.
     hooks = module.__dict__.get("_hooks")
     if hooks is not None:
         scores = hooks.scores(scores)
@@ -250,7 +250,7 @@ def _hooked_attention(
 ) -> Attended:
     """Eager attention with hooks, as an entry of transformers' `AttentionInterface`.
 
-    Windows and chunks are in the mask.
+    Sliding windows and chunks are part of the mask.
     """
     if s_aux is not None:
         raise ModelError(f"{type(module).__name__} has attention sinks, which are not re-routed.")
@@ -274,7 +274,7 @@ def _gptj_attn(
     value: Tensor,
     attention_mask: Tensor | None = None,
 ) -> Attended:
-    """`GPTJAttention._attn` with hooks; scores in float32, as there."""
+    """`GPTJAttention._attn` with hooks; scores in float32, as in the original."""
     scores = query.float() @ key.float().transpose(-1, -2) / self.scale_attn
     if attention_mask is not None:
         scores = scores + attention_mask
@@ -307,12 +307,12 @@ def _route_gpt_neo(module: nn.Module, _: object) -> None:
 
 
 def _route_interface(module: Any, config: "PreTrainedConfig") -> None:
-    """Modules that ask transformers' interface for the function that attends."""
+    """Re-route modules that look up their attention function in transformers' interface."""
     module.config._attn_implementation = config._attn_implementation = HOOKED_ATTENTION
 
 
 def _route_xglm(module: Any, config: "PreTrainedConfig") -> None:
-    # XGLM writes out what OPT's module does through the interface, with the same attributes.
+    # XGLM computes inline what OPT's module does through the interface, with the same attributes.
     module.config = config
     module.forward = MethodType(OPTAttention.forward, module)
     _route_interface(module, config)

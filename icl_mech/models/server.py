@@ -1,8 +1,8 @@
-"""A model whose weights stay on a server that runs nnsight's traces (NDIF, or one of your own).
+"""A model whose weights stay on a server that runs nnsight's traces (NDIF, or your own server).
 
-A pass is one request. Prompts and edits go there as tensors; the targets' rows of what is read, and
-sums over edges of the patterns' saliency, come back. The final norm and the unembedding are fetched
-once, so that what comes after them is computed here.
+A pass is one request. Prompts and edits are sent as tensors; the target rows of the sites read, and sums
+over edges of the saliency of patterns, come back. The final norm and the unembedding are fetched once, so
+that logits are computed here.
 """
 
 import copy
@@ -24,10 +24,10 @@ from icl_mech.models.nnsight import NnsightModel, info_of, is_nnsight
 SITES: frozenset[SiteName] = frozenset(
     {"resid_pre", "scores", "pattern", "z", "attn_out", "mlp_out", "resid_post"}
 )
-"""Sites that are reached on a server."""
+"""Sites that are available on a server."""
 
 Edit = tuple[Bool[Tensor, "..."], Float[Tensor, "..."]]
-"""Where an activation is changed, and to what; both broadcast."""
+"""A mask of the entries to change, and their new values; both broadcast."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,8 +35,8 @@ class SaliencySums:
     """Sums over edges of the saliency `|A * dL/dA|` of every block's pattern `A`.
 
     Attributes:
-        columns: Token ids over whose logits the loss is; None: the vocabulary.
-        classes: Their true one; None: the one with the largest logit.
+        columns: Token ids over whose logits the loss is computed; None: the vocabulary.
+        classes: The true class among them; None: the one with the largest logit.
         reduction: `sum_then_abs` or `abs_then_sum` over heads.
         edges: 1 at the edges of each kind.
     """
@@ -49,7 +49,7 @@ class SaliencySums:
 
 @dataclass(repr=False)
 class ServerModel(NnsightModel):
-    """What `remote_model` returns."""
+    """A model on a server, as returned by `remote_model`."""
 
     where: bool | str = True
 
@@ -64,7 +64,7 @@ class ServerModel(NnsightModel):
         edits: Mapping[Site, Sequence[Edit]],
         sums: SaliencySums | None = None,
     ) -> tuple[dict[Site, Tensor], Float[Tensor, "batch layer kind"] | None]:
-        """One request: the targets' rows of the sites, and the sums.
+        """Send one request, for the target rows of some sites and for saliency sums.
 
         Args:
             tokens: Ids of whole prompts.
@@ -73,10 +73,10 @@ class ServerModel(NnsightModel):
             target: Row of each prompt that is read.
             reads: Sites that are read, after their edits.
             edits: Changes, in order.
-            sums: What is summed of the patterns' saliency, if anything.
+            sums: Sums of the saliency of patterns, if any.
 
         Raises:
-            ModelError: a site that is not reached there, or the server's own error.
+            ModelError: a site that is not available there, or an error of the server.
         """
         for site in [*reads, *edits]:
             self._check_site(site)
@@ -86,20 +86,20 @@ class ServerModel(NnsightModel):
             "position_ids": positions,
             "use_cache": False,
         }
-        found = self._asked(
+        answer = self._asked(
             "rows_on_server",
             asdict(self.family),
             inputs,
             target=target,
             reads={tuple(site) for site in reads},
-            edits={tuple(site): list(own) for site, own in edits.items()},
+            edits={tuple(site): list(changes) for site, changes in edits.items()},
             flow=None if sums is None else vars(sums),
         )
-        total = found.pop("flow", None)
-        return {Site(*key): value for key, value in found.items()}, total
+        total = answer.pop("flow", None)
+        return {Site(*key): value for key, value in answer.items()}, total
 
     def _asked(self, name: str, *args: object, **kwargs: object) -> Any:
-        """What a function of `models/server_pass.py` gives."""
+        """The result of a function of `models/server_pass.py`, run on the server."""
         from nnsight.intervention.backends.remote import RemoteBackend
 
         from icl_mech.models import server_pass
@@ -108,7 +108,7 @@ class ServerModel(NnsightModel):
             options = {"remote": self.where}
             if self.where not in (True, "local"):
                 options = {"backend": RemoteBackend(self.wrapped.to_model_key(), host=self.where)}
-            with torch.enable_grad():  # for a server that is this process
+            with torch.enable_grad():  # needed if the server is this process
                 return getattr(server_pass, name)(self.wrapped, *args, options=options, **kwargs)
         except _failures() as error:
             raise ModelError(
@@ -117,7 +117,7 @@ class ServerModel(NnsightModel):
             ) from error
 
     def has_site(self, name: SiteName) -> bool:
-        """True for `SITES`."""
+        """True for the sites in `SITES`."""
         return name in SITES
 
     @property
@@ -126,18 +126,18 @@ class ServerModel(NnsightModel):
         return False
 
     def own_logits(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_vocab"]:
-        """What the model itself says."""
+        """Logits of the model on the server."""
         logits: Tensor = self._asked("logits_of_server", tokens)
         return logits
 
     @cached_property
     def _readout(self) -> tuple[Any, Any]:
-        """Final norm and unembedding, fetched."""
+        """Final norm and unembedding, fetched from the server."""
         token = torch.zeros(1, 1, dtype=torch.long)
         weights = self._asked("readout_of_server", self.family.norm, token)
         module: Any = self.module
         parts = attrgetter(self.family.norm)(module), module.get_output_embeddings()
-        norm, head = (_filled(part, own) for part, own in zip(parts, weights, strict=True))
+        norm, head = (_filled(part, state) for part, state in zip(parts, weights, strict=True))
         return norm, head
 
     @property
@@ -149,24 +149,24 @@ class ServerModel(NnsightModel):
         return self._readout[1]
 
     def _forward(self, asked: ForwardInput) -> ForwardOutput:
-        """Refused: only the targets' rows come back."""
+        """Not supported: only the target rows come back."""
         raise self._refused("whole passes")
 
     def installed(self, hooks: Sequence[Hook]) -> AbstractContextManager[None]:
-        """Refused: functions are not sent."""
+        """Not supported: functions are not sent."""
         raise self._refused("hooks")
 
     def head_weights(self, layer: int) -> tuple[Tensor, Tensor | None]:
-        """Refused: only the unembedding is fetched."""
+        """Not supported: only the unembedding is fetched."""
         raise self._refused("the weights of single heads")
 
     @property
     def settings(self) -> str:
-        """Not known: they are on the server."""
+        """Empty: the settings are on the server and not known."""
         return ""
 
     def fingerprint(self, *, exact: bool = False) -> str:
-        """What was asked for; the weights are not read."""
+        """The name and revision requested; the weights are not read."""
         return f"on a server: {self.info.name}@{self.info.revision}"
 
     def _refused(self, what: str) -> ModelError:
@@ -181,8 +181,8 @@ def remote_model(
 ) -> ServerModel:
     """A model on a server, for every function that takes a model.
 
-    What reads the targets' rows only can be measured so: `predict`, `logit_lens`, `isolation`,
-    `head_scores`, and `flow_scores`, whose sums are taken there. All else is refused.
+    It supports measurements that read the target rows only: `predict`, `logit_lens`, `isolation`,
+    `head_scores`, and `flow_scores`, whose sums are computed there. All others are rejected.
 
     Args:
         model: nnsight's `LanguageModel(name)`, whose weights need not be loaded.
@@ -191,8 +191,8 @@ def remote_model(
         revision: Recorded in provenance.
 
     Raises:
-        ModelError: not an nnsight `LanguageModel`, an architecture that is not known, a server that
-            does not answer, or numbers that fail a check.
+        ModelError: not an nnsight `LanguageModel`, an unsupported architecture, a server that does
+            not answer, or values that fail a check.
     """
     if not (is_nnsight(model) and hasattr(model, "to_model_key")):
         raise ModelError(
@@ -202,7 +202,7 @@ def remote_model(
     if not (where in (True, "local") or str(where).startswith(("http://", "https://"))):
         raise ModelError(f"where={where!r} is neither True (NDIF), a URL, nor 'local'.")
     if next(model._module.parameters()).is_meta:
-        model._module.eval()  # as the one on the server
+        model._module.eval()  # like the model on the server
     info = replace(
         info_of(model, revision=revision), device="cpu", notes=(f"on a server: {where}",)
     )
@@ -213,7 +213,7 @@ def remote_model(
 
 
 def _failures() -> tuple[type[Exception], ...]:
-    """What a request raises, in nnsight 0.8 and 0.6."""
+    """Exceptions that a request raises, in nnsight 0.8 and 0.6."""
     from httpx import HTTPError
     from nnsight.intervention.backends import remote
 
@@ -228,14 +228,14 @@ def _failures() -> tuple[type[Exception], ...]:
 
 def _filled(part: torch.nn.Module, weights: dict[str, Tensor]) -> torch.nn.Module:
     """A copy of a module with these weights, free of nnsight's wrapper around `forward`."""
-    own = copy.deepcopy(part)
-    vars(own).pop("forward", None)
-    own.load_state_dict(weights, assign=True)
-    return own.requires_grad_(False)
+    copied = copy.deepcopy(part)
+    vars(copied).pop("forward", None)
+    copied.load_state_dict(weights, assign=True)
+    return copied.requires_grad_(False)
 
 
 def _check(model: ServerModel) -> None:
-    """Readout, attention rows, edits and padding, as `icl_mech.models.checks` does here.
+    """Check readout, attention rows, edits and padding, as `icl_mech.models.checks` does for local models.
 
     Raises:
         ModelError: says what was found and what was expected.
@@ -251,16 +251,16 @@ def _check(model: ServerModel) -> None:
         mask = torch.arange(tokens.shape[1])[None] >= padding
         positions = (mask.cumsum(1) - 1).clamp(min=0)
         target = torch.tensor([tokens.shape[1] - 1])
-        found, _ = model.at_target(
+        activations, _ = model.at_target(
             tokens, mask, positions, target, reads=[last, pattern], edits=edits
         )
-        return model.logits(found[last]).float(), found[pattern].float()
+        return model.logits(activations[last]).float(), activations[pattern].float()
 
     plain, seen = rows(0, {})
-    own = model.own_logits(ids)[:, -1].float()
-    allowed = TOLERANCE.get(model.info.dtype, 2e-1) * max(1.0, float(own.abs().max()))
+    server_logits = model.own_logits(ids)[:, -1].float()
+    allowed = TOLERANCE.get(model.info.dtype, 2e-1) * max(1.0, float(server_logits.abs().max()))
     gaps = {
-        "Logits computed here differ from the server's": plain - own,
+        "Logits computed here differ from the server's": plain - server_logits,
         "A padded prompt differs from the plain one": rows(4, {})[0] - plain,
         "Attention rows differ from a sum of 1": seen.sum(-1) - 1,
     }

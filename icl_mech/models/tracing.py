@@ -1,14 +1,14 @@
-"""One pass of an nnsight model with hooks at sites: what happens inside the trace.
+"""One pass of an nnsight model with hooks at sites: the code inside the trace.
 
 Hooks run in the order of the forward pass. Sites between the modules of a block are inputs and
-outputs of modules; those inside the attention are reached by replacing, for this pass, the function
-that computes it (what `ALL_ATTENTION_FUNCTIONS.get_interface` returned) by
+outputs of modules; sites inside the attention are hooked by replacing, for this pass, the attention
+function (returned by `ALL_ATTENTION_FUNCTIONS.get_interface`) with
 
     scores  = query key^T * scaling + mask
-    pattern = softmax(scores)                  taken in float32
+    pattern = softmax(scores)                  computed in float32
     z       = pattern value
 
-with the hooks of each line after it. Blocks without such hooks keep the model's own attention.
+with the hooks of each line after it. Blocks without such hooks keep the original attention.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
     from nnsight.intervention.envoy import Envoy
 
 Hooks = dict[Site, list[HookFunction]]
-"""Hooks by site, each site's in order."""
+"""Hooks by site, in order."""
 
 
 @dataclass(frozen=True)
 class Family:
-    """Where the parts of an architecture stand.
+    """Names of the modules of an architecture.
 
     Attributes:
         blocks: The list of blocks.
         norm: The norm before the unembedding.
-        attention: In a block.
+        attention: The attention in a block.
         qkv: In the attention: three projections, or one whose columns are q, then k, then v.
-        out: In the attention, its last projection.
-        mlp: In a block.
-        down: In the MLP, its last projection.
+        out: The last projection of the attention.
+        mlp: The MLP in a block.
+        down: The last projection of the MLP.
     """
 
     blocks: str
@@ -75,7 +75,7 @@ FAMILIES = {
     "MistralForCausalLM": _LLAMA,
     "Qwen2ForCausalLM": _LLAMA,
 }
-"""By class of the wrapped model."""
+"""Families by class of the wrapped model."""
 
 
 def traced(model: "Envoy", inputs: dict[str, Any], body: "Pass") -> None:
@@ -83,17 +83,17 @@ def traced(model: "Envoy", inputs: dict[str, Any], body: "Pass") -> None:
 
     Args:
         model: nnsight's wrapper.
-        inputs: What the wrapped model's `forward` takes.
-        body: What happens inside.
+        inputs: Arguments of the wrapped model's `forward`.
+        body: Code to run inside the trace.
     """
-    # nnsight runs the text of this block in a thread, and shares its names with this function.
+    # nnsight runs the source text of this block in a thread that shares the names of this function.
     with model.trace(**inputs) as tracer:
         body()
         tracer.stop()
 
 
 class Pass:
-    """The hooks of one pass, and the residual that leaves the last block."""
+    """The hooks of one pass, and the residual after the last block."""
 
     def __init__(
         self,
@@ -104,16 +104,16 @@ class Pass:
         start: Resume | None,
         stop: int,
     ) -> None:
-        # The trace is left after the last of these.
+        # The trace stops after the last of these blocks.
         self.blocks = list(attrgetter(family.blocks)(model))[:stop]
         self.family, self.info, self.hooks, self.start = family, info, hooks, start
         self.residual: Tensor | None = None
         self.error: Exception | None = None
-        # Each thread has its own.
+        # Grad and inference mode are thread-local, and the body runs in another thread.
         self.modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
 
     def __call__(self) -> None:
-        """Called inside the trace."""
+        """Run the hooks; called inside the trace."""
         grad, inference = self.modes
         with torch.inference_mode(inference), torch.set_grad_enabled(grad):
             for layer, block in enumerate(self.blocks):
@@ -145,7 +145,7 @@ class Pass:
     def _at(
         self, site: Site, envoy: "Envoy", end: str, part: tuple[int, int] | None = None
     ) -> None:
-        """The hooks of a site that is one end of a module, or some heads' columns of it."""
+        """Run the hooks of a site that is the input or output of a module, or the columns of some heads in it."""
         if site not in self.hooks:
             return
         whole: Tensor = getattr(envoy, end)
@@ -156,9 +156,9 @@ class Pass:
             return
         first, heads = part
         last = first + heads * self.info.d_head
-        own = whole[..., first:last].unflatten(-1, (heads, -1))
-        new = self._through(site)(own)
-        if new is not own:
+        activation = whole[..., first:last].unflatten(-1, (heads, -1))
+        new = self._through(site)(activation)
+        if new is not activation:
             columns = [whole[..., :first], new.flatten(-2), whole[..., last:]]
             setattr(envoy, end, torch.cat(columns, dim=-1))
 
@@ -187,7 +187,7 @@ def attending(
     at_pattern: Callable[[Tensor], Tensor],
     at_z: Callable[[Tensor], Tensor],
 ) -> Callable[..., tuple[Tensor, Tensor]]:
-    """An attention function, as transformers' modules call it, that passes its steps through these."""
+    """An attention function for transformers' modules that passes each step through these functions."""
 
     def attention(
         module: object,
@@ -212,11 +212,11 @@ def attending(
 def masked(
     scores: Float[Tensor, "batch head dest src"], mask: Tensor | None
 ) -> Float[Tensor, "batch head dest src"]:
-    """Scores under the mask the model made for its own kind of attention.
+    """Scores under the mask the model made for its attention implementation.
 
     Raises:
-        ModelError: a kind that is neither added (eager), true at what is seen (sdpa), nor left out
-            because it is plainly causal.
+        ModelError: a mask that is neither additive (eager), True at visible columns (sdpa), nor
+            omitted because it is plainly causal.
     """
     dest, src = scores.shape[-2:]
     if mask is None:

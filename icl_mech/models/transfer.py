@@ -1,4 +1,4 @@
-"""Between the host's memory and a device, without waiting for what the device has still to do."""
+"""Transfers between host memory and a device that do not wait for work queued on the device."""
 
 from collections.abc import Sequence
 
@@ -7,48 +7,48 @@ import torch
 from icl_mech._typing import Tensor
 
 BLOCK = 2**28
-"""Bytes of a transfer at most: as much again is held on the device meanwhile."""
+"""Largest number of bytes of a transfer, which needs as much extra memory on the device."""
 
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:
-    """The tensor on a device, which may still be at work on what was asked of it before.
+    """The tensor on a device, without waiting for work queued there.
 
-    CUDA has read memory that is not pinned before the call returns, so that it may change afterwards.
-    In the other direction torch does not wait by itself: the host would read what has not arrived yet.
+    CUDA has read memory that is not pinned before the call returns, so the source may change afterwards.
+    In the other direction torch does not wait by itself: the host would read values that have not arrived.
     """
     return tensor.to(device, non_blocking=device.type not in ("cpu", "mps"))
 
 
 def to_host(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """The tensors in the host's memory; those that lie there are returned as they are.
+    """The tensors in host memory; tensors already there are returned unchanged.
 
-    Of each device they are laid end to end, as bytes, and moved block by block.
+    The tensors of each device are concatenated as bytes and moved block by block.
     """
-    found = list(tensors)
-    for device in {own.device for own in tensors if own.device.type != "cpu"}:
+    moved = list(tensors)
+    for device in {tensor.device for tensor in tensors if tensor.device.type != "cpu"}:
         block: list[int] = []
         size = 0
-        for number, own in enumerate(tensors):
-            if own.device != device:
+        for number, tensor in enumerate(tensors):
+            if tensor.device != device:
                 continue
-            if block and size + own.nbytes > BLOCK:
-                _move(found, block)
+            if block and size + tensor.nbytes > BLOCK:
+                _move(moved, block)
                 block, size = [], 0
             block.append(number)
-            size += own.nbytes
-        _move(found, block)
-    return found
+            size += tensor.nbytes
+        _move(moved, block)
+    return moved
 
 
 def _move(tensors: list[Tensor], block: Sequence[int]) -> None:
-    """Exchange some of them for their copies in the host's memory."""
+    """Replace some of the tensors, in place, by copies in host memory."""
     flat = [tensors[n].detach().contiguous().flatten().view(torch.uint8) for n in block]
     laid = torch.cat(flat)
     if laid.device.type == "cuda":
         host = torch.empty(len(laid), dtype=torch.uint8, pin_memory=True).copy_(laid)
     else:
         host = laid.cpu()
-    for number, piece in zip(block, host.split([len(own) for own in flat]), strict=True):
-        own = tensors[number]
-        # A copy: a view would keep the block.
-        tensors[number] = piece.clone().view(own.dtype).view(own.shape)
+    for number, piece in zip(block, host.split([len(part) for part in flat]), strict=True):
+        tensor = tensors[number]
+        # A copy: a view would keep the whole block in memory.
+        tensors[number] = piece.clone().view(tensor.dtype).view(tensor.shape)

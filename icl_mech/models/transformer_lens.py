@@ -1,4 +1,4 @@
-"""Wraps TransformerLens' two model classes as `LanguageModel`s."""
+"""Wrap the two model classes of TransformerLens as `LanguageModel`s."""
 
 from dataclasses import asdict
 from os.path import exists
@@ -40,7 +40,7 @@ def boot_bridge(
     from transformer_lens.model_bridge import TransformerBridge
 
     with mended_adapters(hf_model):
-        # Under a name of ours, such as `gemma-3-270m`, TransformerLens would look for one of its aliases.
+        # Given a short name such as `gemma-3-270m`, TransformerLens would resolve it as one of its aliases.
         bridge = TransformerBridge.boot_transformers(
             type(hf_model).__name__,
             hf_model=hf_model,
@@ -59,10 +59,10 @@ def wrap(model: torch.nn.Module, *, revision: str | None = None) -> LanguageMode
     Raises:
         ModelError: another kind of model, or one that is not a causal decoder.
     """
-    kind = type(model).__name__
-    if kind not in ("TransformerBridge", "HookedTransformer"):
+    class_name = type(model).__name__
+    if class_name not in ("TransformerBridge", "HookedTransformer"):
         raise ModelError(
-            f"Expected a TransformerBridge or HookedTransformer, got a {kind}. Wrap a Hugging Face "
+            f"Expected a TransformerBridge or HookedTransformer, got a {class_name}. Wrap a Hugging Face "
             "model with TransformerBridge.boot_transformers(name, hf_model=model), or use load_model."
         )
     config: Any = model.cfg
@@ -77,7 +77,7 @@ def wrap(model: torch.nn.Module, *, revision: str | None = None) -> LanguageMode
     info = ModelInfo(
         name=_short_name(str(config.model_name)),
         architecture=str(getattr(config, "architecture", None) or config.model_name),
-        library=f"transformer-lens {version('transformer-lens')} {kind}",
+        library=f"transformer-lens {version('transformer-lens')} {class_name}",
         n_layers=int(config.n_layers),
         n_heads=int(config.n_heads),
         n_kv_heads=int(getattr(config, "n_key_value_heads", None) or config.n_heads),
@@ -90,7 +90,7 @@ def wrap(model: torch.nn.Module, *, revision: str | None = None) -> LanguageMode
         weights_format=of_model(getattr(model, "original_model", None)),
         **_weights(model),
     )
-    if kind == "TransformerBridge":
+    if class_name == "TransformerBridge":
         bridge: Any = model
         _refuse_without_residuals(bridge)
         if is_compact(bridge) and any(components(bridge)):
@@ -102,13 +102,13 @@ def wrap(model: torch.nn.Module, *, revision: str | None = None) -> LanguageMode
 
 
 def _part_of(hf_config: object) -> tuple[str, ...]:
-    """What is noted of a language part."""
+    """Note for a model that is the language part of another; empty for others."""
     whole = getattr(hf_config, PART_OF, "")
     return (f"language part of {whole}; its image part was left out",) if whole else ()
 
 
 def _refuse_without_residuals(bridge: "TransformerBridge") -> None:
-    """The residual stream must be there before and behind every block."""
+    """Refuse a bridge without hook points of the residual stream before and after every block."""
     known, n_layers = bridge.hook_dict, int(bridge.cfg.n_layers)
     without = [
         layer
@@ -130,7 +130,7 @@ def is_current(adapted: LanguageModel) -> bool:
 
 
 def _weights(model: torch.nn.Module) -> dict[str, Any]:
-    """Facts that calls such as `model.to(...)` change; inputs go where the embedding is."""
+    """Facts that calls such as `model.to(...)` change; inputs go to the device of the embedding."""
     first = next(getattr(model, "embed", model).parameters())
     return {
         "dtype": str(first.dtype).removeprefix("torch."),
@@ -140,7 +140,7 @@ def _weights(model: torch.nn.Module) -> dict[str, Any]:
 
 
 def _short_name(name: str) -> str:
-    """A folder's name without the machine's path; hub ids stay whole."""
+    """The name of a folder without its path; hub ids stay whole."""
     return Path(name).name if exists(name) else name
 
 

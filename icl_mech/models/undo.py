@@ -1,16 +1,15 @@
-"""`Undo`: changes of a model or of torch's modes that are taken back whatever happens, also at an interrupt.
+"""`Undo`: temporary changes of a model or of torch's modes that are reverted in any case, also at an interrupt.
 
-float64 all the way through is one such mode: what models compute in float32 by name would be narrowed.
-Softmax, norms and rotary angles are taken in float32 whatever the model's dtype: in half precision
-that is wider, in float64 narrower. Besides the lost digits, the mask of a padded row (the lowest
-float64) becomes -inf there, and its softmax NaN. What such a model is called on directly, without
-this context, is right for prompts without padding, to the digits of float32. Hooks run outside of the
-context: readings and interventions compute as with any model.
+One such mode keeps float64 throughout. Models compute softmax, norms and rotary angles in float32 by
+name, whatever their dtype: this widens half precision but narrows float64. Besides the lost digits, the
+mask of a padded row (the lowest float64) becomes -inf there, and its softmax NaN. A float64 model called
+directly, without this context, is right for prompts without padding, to the digits of float32. Hooks run
+outside the context: readings and interventions compute as with any model.
 
 An interrupt (`KeyboardInterrupt`) can arise between any two steps: after a change and before the
-`try` that would take it back, or at the first step of what takes it back. So how to take a change
-back is noted before it is made; taking it back a second time does nothing; and what an interrupt
-left over is taken back by the pass that made it (`kept`).
+`try` that would revert it, or at the first step of reverting it. So the way to revert a change is
+recorded before it is made; reverting it a second time does nothing; and changes left over by an
+interrupt are reverted by the pass that made them (`kept`).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -32,7 +31,7 @@ R = TypeVar("R")
 
 
 class _Float64(TorchFunctionMode):
-    """Where float32 is asked for, float64 is given."""
+    """Mode that gives float64 wherever float32 is requested."""
 
     def __torch_function__(
         self,
@@ -51,17 +50,17 @@ def _wide(value: object) -> Any:
 
 
 def at_least_float32(values: Tensor) -> Tensor:
-    """Half precision widened for sums and logarithms; float64 stays what it is."""
+    """Half precision widened to float32 for sums and logarithms; float64 is kept."""
     return values if values.dtype is torch.float64 else values.float()
 
 
 def undiminished(dtype: str) -> AbstractContextManager[object]:
-    """Context in which a model of this dtype computes in nothing narrower."""
+    """Context in which a float64 model computes in nothing narrower; empty for other dtypes."""
     return _Float64() if dtype == "float64" else nullcontext()
 
 
 def aside(function: Callable[[T], R]) -> Callable[[T], R]:
-    """The function, run outside of the context wherever it is called."""
+    """The function, always run outside the float64 context."""
 
     def run(value: T) -> R:
         if not isinstance(_get_current_function_mode(), _Float64):
@@ -73,21 +72,21 @@ def aside(function: Callable[[T], R]) -> Callable[[T], R]:
 
 
 def leave() -> None:
-    """Leave contexts that an interrupt has left entered."""
+    """Leave float64 contexts that an interrupt has left active."""
     while isinstance(_get_current_function_mode(), _Float64):
         _pop_mode()
 
 
 def torch_stacks() -> tuple[Any, int]:
-    """The innermost of torch's hooks for saved tensors, and how many levels of `torch.vmap` are entered."""
+    """The innermost of torch's hooks for saved tensors, and the nesting level of `torch.vmap`."""
     level: Any = torch._C._functorch.peek_interpreter_stack()  # None outside of all
     return torch._C._autograd._top_saved_tensors_default_hooks(False), level.level() if level else 0
 
 
 def leave_torch_stacks(outer: tuple[Any, int]) -> None:
-    """Take off what an interrupt inside `torch.utils.checkpoint` or `torch.vmap` left on these stacks.
+    """Remove entries that an interrupt inside `torch.utils.checkpoint` or `torch.vmap` left on these stacks.
 
-    They are the process's: every later backward pass would fail with a `CheckpointError`.
+    The stacks are global: every later backward pass would fail with a `CheckpointError`.
     """
     while torch_stacks()[0] not in (None, outer[0]):
         torch._C._autograd._pop_saved_tensors_default_hooks()
@@ -96,17 +95,17 @@ def leave_torch_stacks(outer: tuple[Any, int]) -> None:
 
 
 class Undo:
-    """What has been changed for a while, by how it is taken back."""
+    """Registry of temporary changes and of the functions that revert them."""
 
     def __init__(self) -> None:
         self._pending: dict[object, Callable[[], None]] = {}
 
     @contextmanager
     def by(self, take_back: Callable[[], None]) -> Iterator[None]:
-        """Context in which a change may be made; `take_back` restores what was before it.
+        """Context in which a change may be made; `take_back` restores the earlier state.
 
         Args:
-            take_back: Must hold what was before, and do nothing where nothing was changed.
+            take_back: Must hold the earlier state, and do nothing where nothing was changed.
         """
         key = object()
         try:
@@ -117,7 +116,7 @@ class Undo:
 
     @contextmanager
     def kept(self) -> Iterator[None]:
-        """Context that leaves nothing behind that was changed inside, nor in torch's modes."""
+        """Context that, on an error or interrupt, reverts all changes made inside and restores torch's modes."""
         before, enabled = set(self._pending), torch.is_grad_enabled()
         stacks = torch_stacks()
         try:

@@ -1,14 +1,15 @@
-"""What of a model decides its numbers: weights, settings, hooks; asking again costs next to nothing.
+"""Digests of everything that determines a model's outputs (weights, settings, hooks), cheap to repeat.
 
-A digest of every byte is taken once for each tensor, and again when the tensor is another one, has
+A digest of every byte is computed once for each tensor, and again when the tensor is another object, has
 another storage or version counter, or when a sample of its entries differs. The sample is needed
-because changes through `.data` or NumPy leave no trace in the counter: norms and biases are compared
-byte for byte, of larger tensors about `SAMPLED` entries spread over them. A change of a few entries
-of a large tensor made in one of these ways is seen by `exact=True` alone, which reads everything;
-whatever is compared with something on disk asks for that.
+because changes through `.data` or NumPy do not change the counter: norms and biases are compared byte
+for byte, larger tensors by about `SAMPLED` entries spread over them. A change of a few entries of a
+large tensor made in one of these ways is detected only by `exact=True`, which reads everything; all
+comparisons with records on disk use it.
 
-Samples are gathered where the weights are, and those of one device come to this machine's memory at
-once. A digest is of the entries in their order, however they lie; they pass through `PIECE` bytes.
+Samples are gathered on the device of the weights, and copied to the host in one transfer per device. A
+digest covers the entries in logical order, whatever the memory layout; they are read in pieces of `PIECE`
+bytes.
 """
 
 import hashlib
@@ -27,13 +28,13 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from icl_mech._typing import Tensor
 
 SMALL = 8192
-"""Bytes of a tensor that is compared whole."""
+"""Largest number of bytes of a tensor that is compared whole."""
 
 SAMPLED = 256
-"""Entries of a larger one that are compared, about."""
+"""Approximate number of entries of a larger tensor that are compared."""
 
 PIECE = 1 << 21
-"""Bytes that are brought to this machine's memory at once for a digest."""
+"""Bytes copied to host memory at once for a digest."""
 
 HOOK_TABLES = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
@@ -41,7 +42,7 @@ LIBRARIES = (
     *("torch", "transformers", "transformer_lens", "accelerate", "bitsandbytes", "nnsight"),
     "icl_mech",
 )
-"""Hooks of these belong to how a model runs."""
+"""Libraries whose hooks are part of how a model runs."""
 
 PLAIN = (bool, int, float, str)
 
@@ -50,41 +51,41 @@ class Call:
     """A call that holds a model's lock."""
 
     open = True
-    """Until it returns; a copy of its context may live longer."""
+    """True until the call returns; a copy of its context may live longer."""
 
 
 CALL: ContextVar[Call | None] = ContextVar("call", default=None)
-"""The outermost call under way; None outside of all."""
+"""The outermost call in progress; None outside all calls."""
 
 NO_SETTINGS = frozenset(
     {"training", "name_or_path", "_name_or_path", "max_seq_len_cached", "transformers_version"}
 )
-"""Places, states and versions: they say nothing of how the model computes."""
+"""Paths, states and versions, which do not affect what the model computes."""
 
 
 class _Known(NamedTuple):
-    """A tensor's digest and by what it is recognised."""
+    """A tensor's digest and the marks by which the tensor is recognised."""
 
     marks: tuple[Any, ...]
     checksum: int
     storage: StorageWeakRef | None
-    """While it is held, no other storage gets its number."""
+    """Held so that no other storage gets the same address."""
 
 
 class _Sample(NamedTuple):
-    """Entries of tensors of one device, one after the other."""
+    """Sampled entries of the tensors of one device, concatenated."""
 
     content: bytes
     lengths: list[tuple[int, int]]
-    """Which tensors these are, and the bytes of each."""
+    """Index of each tensor and the number of its bytes."""
 
 
 _READ: Any = WeakTensorKeyDictionary()
-"""What is known of tensors, whatever holds them: a model and the bridge around it are read once."""
+"""Known digests by tensor, so that a model and the bridge around it are read only once."""
 
 
 class Watch:
-    """Weights, settings and hooks of one module."""
+    """Digests of the weights, settings and hooks of one module."""
 
     def __init__(self, module: torch.nn.Module) -> None:
         self.module = module
@@ -106,11 +107,11 @@ class Watch:
         Within one call samples are taken again only after a pass, whose hooks may change weights.
 
         Args:
-            exact: Read every byte, whatever the counters say.
+            exact: Read every byte, regardless of version counters.
         """
         named = list(self._tensors())
         tensors = [tensor for _, tensor in named]
-        names, places = [name for name, _ in named], [_place(own) for own in tensors]
+        names, places = [name for name, _ in named], [_place(tensor) for tensor in tensors]
         call = CALL.get()
         looked = call, self.passes
         again = call is not None and call.open and looked == self._looked and not exact
@@ -131,13 +132,15 @@ class Watch:
             if (known := self._known.get(name)) is None or known.marks != mark
         ]
         if changed or len(named) != len(self._known):
-            # zlib works outside of the interpreter's lock.
+            # zlib releases the interpreter lock.
             with ThreadPoolExecutor() as pool:
-                read = list(pool.map(lambda own: _read(own[1], own[2], self._held), changed))
-            for (_, tensor, _), found in zip(changed, read, strict=True):
-                _READ[tensor] = found
+                read = list(
+                    pool.map(lambda change: _read(change[1], change[2], self._held), changed)
+                )
+            for (_, tensor, _), record in zip(changed, read, strict=True):
+                _READ[tensor] = record
             before, self._known = self._known, {}
-            fresh = {own[0]: found for own, found in zip(changed, read, strict=True)}
+            fresh = {change[0]: record for change, record in zip(changed, read, strict=True)}
             for name, _ in named:
                 self._known[name] = fresh.get(name) or before[name]
             checks = [
@@ -153,16 +156,16 @@ class Watch:
         parameters, buffers = [], []
         for prefix, module in self._parts():
             tables = module.__dict__
-            if own := tables["_parameters"]:
-                # Of packed ones with the scales that make numbers of their integers.
-                own = module.state_dict() if is_packed(module) else own
-                parameters.append((prefix, module, own))
+            if table := tables["_parameters"]:
+                # For packed layers the state dict also holds the scales of their integers.
+                table = module.state_dict() if is_packed(module) else table
+                parameters.append((prefix, module, table))
             if tables["_buffers"]:
                 buffers.append((prefix, module, tables["_buffers"]))
         for held in (parameters, buffers):
             seen: set[int] = set()
-            for prefix, module, own in held:
-                for name, tensor in own.items():
+            for prefix, module, table in held:
+                for name, tensor in table.items():
                     if tensor is not None and id(tensor) not in seen:
                         seen.add(id(tensor))
                         if tensor.is_meta:
@@ -170,27 +173,27 @@ class Watch:
                         yield f"{prefix}.{name}" if prefix else name, tensor
 
     def _parts(self) -> list[tuple[str, torch.nn.Module]]:
-        """All modules by name; found anew when one was put in, taken out or exchanged."""
+        """All modules by name; listed again after one was added, removed or replaced."""
         if not self._modules or any(
             (*module.__dict__["_modules"].values(),) != children
             for module, children in self._children
         ):
             self._modules = list(self.module.named_modules())
             self._children = [
-                (module, tuple(own.values()))
+                (module, tuple(submodules.values()))
                 for _, module in self._modules
-                if (own := module.__dict__["_modules"])
+                if (submodules := module.__dict__["_modules"])
             ]
         return self._modules
 
     # Settings
 
     def settings(self) -> str:
-        """A digest of the plain numbers, words and switches of all modules, and of their configs.
+        """A digest of the plain numbers, strings and switches of all modules, and of their configs.
 
-        Factors of attention, widths of windows and the like are not weights, yet decide numbers.
+        Attention factors, window widths and the like are not weights, yet determine outputs.
         """
-        found: list[Any] = []
+        settings: list[Any] = []
         for _, module in self._parts():
             if type(module).__name__ == "HookPoint":
                 continue
@@ -199,33 +202,35 @@ class Watch:
                 for name, value in vars(module).items()
                 if type(value) in PLAIN and name[0] != "_" and name not in NO_SETTINGS
             ]
-            found.append(plain)
+            settings.append(plain)
         config: Any = getattr(getattr(self.module, "original_model", self.module), "config", None)
         if config is not None and hasattr(config, "to_dict"):
             values = config.to_dict()
-            found.append(sorted((k, repr(v)) for k, v in values.items() if k not in NO_SETTINGS))
-        if found != self._settings[0]:
-            self._settings = (found, hashlib.sha256(repr(found).encode()).hexdigest()[:32])
+            settings.append(sorted((k, repr(v)) for k, v in values.items() if k not in NO_SETTINGS))
+        if settings != self._settings[0]:
+            self._settings = (settings, hashlib.sha256(repr(settings).encode()).hexdigest()[:32])
         return self._settings[1]
 
     # Hooks
 
     def foreign_hooks(self) -> tuple[str, ...]:
-        """Where modules have hooks that no library put there, and which; hook points apart.
+        """Modules with hooks that no library installed, and these hooks; hook points are not included.
 
-        A `forward` that was put in the place of a module's own is one, too.
+        A replaced `forward` counts as a hook.
         """
-        found = [*self._foreign()]
-        hooks = (f"{name}: {_name(own)}" for name, _, own, forward in found if not forward)
-        replaced = (f"{name}: forward = {_name(own)}" for name, _, own, forward in found if forward)
+        foreign = [*self._foreign()]
+        hooks = (f"{name}: {_name(hook)}" for name, _, hook, forward in foreign if not forward)
+        replaced = (
+            f"{name}: forward = {_name(hook)}" for name, _, hook, forward in foreign if forward
+        )
         return (*hooks, *replaced)
 
     def hooked(self) -> dict[str, torch.nn.Module]:
-        """The modules that `foreign_hooks` tells of, by name."""
+        """The modules that `foreign_hooks` reports, by name."""
         return {name: module for name, module, _, _ in self._foreign()}
 
     def _foreign(self) -> Iterator[tuple[str, torch.nn.Module, Callable[..., Any], bool]]:
-        """Name, module, hook, and whether it is a `forward` in the place of the module's own."""
+        """Name, module, hook, and whether the hook is a replaced `forward`."""
         for name, module in self._parts():
             if type(module).__name__ == "HookPoint":
                 continue
@@ -240,11 +245,11 @@ class Watch:
 
 
 def _place(tensor: Tensor) -> tuple[Any, ...]:
-    """Where a tensor lies, how, and how often it was changed as far as is counted."""
+    """Storage, layout, version counter, shape, dtype and device of a tensor."""
     here = _is_here(tensor)
     return (
         *((tensor.untyped_storage()._cdata, tensor.data_ptr(), tensor.stride()) if here else ()),
-        -1 if tensor.is_inference() else tensor._version,  # not counted there
+        -1 if tensor.is_inference() else tensor._version,  # inference tensors have no counter
         *(tensor.shape, tensor.dtype, tensor.device),
     )
 
@@ -254,7 +259,7 @@ def _is_here(tensor: Tensor) -> bool:
 
 
 def _marks(places: Sequence[tuple[Any, ...]], samples: Sequence[_Sample]) -> list[tuple[Any, ...]]:
-    """By what each tensor is recognised: its place, and a checksum of its sample if it has one."""
+    """The marks by which each tensor is recognised: its place, and a checksum of its sample if it has one."""
     marks = [*places]
     for content, lengths in samples:
         start = 0
@@ -275,7 +280,9 @@ def _samples(tensors: Sequence[Tensor]) -> list[_Sample]:
                 kinds = groups.setdefault(tensor.device, {})
                 kinds.setdefault(part.dtype, []).append((number, part))
         for kinds in groups.values():
-            joined = [torch.cat([p for _, p in own]).view(torch.uint8) for own in kinds.values()]
+            joined = [
+                torch.cat([p for _, p in group]).view(torch.uint8) for group in kinds.values()
+            ]
             content = (torch.cat(joined) if len(joined) > 1 else joined[0]).cpu().numpy().tobytes()
             lengths = [(number, part.nbytes) for number, part in chain(*kinds.values())]
             samples.append(_Sample(content, lengths))
@@ -283,11 +290,11 @@ def _samples(tensors: Sequence[Tensor]) -> list[_Sample]:
 
 
 def _sample(tensor: Tensor) -> Tensor:
-    """Entries of a tensor in a row, gathered where it is: a view if they lie at equal distances."""
+    """Sampled entries of a tensor, gathered on its device; a view if they are equally spaced."""
     size, step, places = _plan(tensor.shape, tensor.stride(), tensor.itemsize, tensor.device)
     part = torch.as_strided(tensor, (size,), (step,))
     if tensor.itemsize == 1:
-        part = part.view(torch.uint8)  # packed formats have few operations
+        part = part.view(torch.uint8)  # packed formats support few operations
     return part if places is None else part.index_select(0, places)
 
 
@@ -295,12 +302,13 @@ def _sample(tensor: Tensor) -> Tensor:
 def _plan(
     shape: tuple[int, ...], stride: tuple[int, ...], itemsize: int, device: torch.device
 ) -> tuple[int, int, Tensor | None]:
-    """Which entries are compared: number and distance in memory of those that lie in reach.
+    """The entries of a tensor to compare, as a strided view and a selection from it.
 
     Returns:
-        The number, the distance, and which of these entries, if not all of them.
+        The number of entries of the view, their distance in memory, and the indices of the selected
+        ones, or None for all.
     """
-    # What is expanded lies there once.
+    # Expanded dimensions (stride 0) are stored once.
     lying = sorted((step, n) for n, step in zip(shape, stride, strict=True) if n > 1 and step)
     count, filled = 1, True
     for step, n in lying:
@@ -319,7 +327,7 @@ def _plan(
 
 
 def _spread(apart: float, inner: int) -> int:
-    """The distance near `apart` at which rows of `inner` entries are met at ever other columns."""
+    """A sampling distance near `apart` that hits rows of `inner` entries at ever different columns."""
     rows = max(apart, 1) / inner
     whole, rest = divmod(max(rows, 1 / rows), 1)
     golden = whole + (0.382 if rest < 0.5 else 0.618)
@@ -327,17 +335,17 @@ def _spread(apart: float, inner: int) -> int:
 
 
 def checksum(tensor: Tensor) -> int:
-    """CRC-32 of a tensor's bytes in the order of its entries, wherever and however they lie."""
-    found = 0
+    """CRC-32 of a tensor's bytes in the logical order of its entries, on any device and in any layout."""
+    crc = 0
     for content in _contents(tensor.detach()):
-        found = zlib.crc32(content, found)
-    return found
+        crc = zlib.crc32(content, crc)
+    return crc
 
 
 def _contents(tensor: Tensor) -> Iterator[memoryview]:
-    """The bytes, shared where they lie in this machine's memory in order.
+    """The bytes of a tensor, without a copy if it is contiguous in host memory.
 
-    Others come in pieces through two buffers: from a GPU one is filled while the other is read.
+    Other tensors are copied in pieces through two buffers: one is filled from a GPU while the other is read.
     """
     if not _is_here(tensor) or not tensor.numel():
         return
@@ -375,23 +383,25 @@ def _pieces(tensor: Tensor) -> Iterator[Tensor]:
 
 
 def stored(module: torch.nn.Module, name: str, tensor: Tensor) -> Tensor:
-    """A tensor of a module, or what accelerate keeps of one that is off-loaded."""
+    """A tensor of a module, or the copy that accelerate keeps if it is off-loaded."""
     hook = getattr(module, "_hf_hook", None)
-    for own in getattr(hook, "hooks", (hook,)) if tensor.is_meta else ():
-        if (kept := getattr(own, "weights_map", None)) is not None:
-            found: Tensor = kept[name]
-            return found
+    for inner in getattr(hook, "hooks", (hook,)) if tensor.is_meta else ():
+        if (kept := getattr(inner, "weights_map", None)) is not None:
+            weight: Tensor = kept[name]
+            return weight
     return tensor
 
 
 def is_packed(module: object) -> bool:
-    """True for a layer of bitsandbytes, whose weights are integers in a format of their own."""
+    """True for a layer of bitsandbytes, whose weights are integers in a packed format."""
     return type(module).__module__.startswith("bitsandbytes")
 
 
 def is_compact(model: torch.nn.Module) -> bool:
     """True if weights are quantised by bitsandbytes, or off-loaded."""
-    return any(map(is_packed, model.modules())) or any(own.is_meta for own in model.parameters())
+    return any(map(is_packed, model.modules())) or any(
+        parameter.is_meta for parameter in model.parameters()
+    )
 
 
 def _read(tensor: Tensor, marks: tuple[Any, ...], held: WeakTensorKeyDictionary) -> _Known:

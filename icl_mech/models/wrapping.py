@@ -1,6 +1,6 @@
-"""A Hugging Face model becomes a `TransformerBridge` that computes the same logits.
+"""Wrap a Hugging Face model in a `TransformerBridge` that computes the same logits.
 
-Models the caller holds, and loaded ones: causal decoders only, where they should be, with eager attention.
+The model is loaded here or held by the caller; causal decoders only, with eager attention.
 """
 
 import copy
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 Device = str | int | torch.device | None
-"""Where weights go, as torch takes it; None: what there is."""
+"""Device of the weights, in a form torch accepts; None: the best one available."""
 
 _DTYPES = {
     "float32": torch.float32,
@@ -37,7 +37,7 @@ _STRATEGIES = ("auto", "balanced", "balanced_low_0", "sequential")
 
 
 def device_of(device: Device) -> str:
-    """A device that is there; None: a GPU if there is one.
+    """The name of an available device; None: a GPU if there is one.
 
     Raises:
         ModelError: an unknown device, or one that is not available.
@@ -48,13 +48,13 @@ def device_of(device: Device) -> str:
         wanted = torch.device(device)
     except (RuntimeError, TypeError) as error:
         raise ModelError(f"Unknown device {device!r}. Use 'cpu', 'cuda', 'cuda:1', ...") from error
-    found = {
+    counts = {
         "cpu": 1,
         "cuda": torch.cuda.device_count() if torch.cuda.is_available() else 0,
         "mps": int(torch.backends.mps.is_available()),
     }
-    if (wanted.index or 0) >= found.get(wanted.type, 0):
-        there = ", ".join(f"{count} {kind}" for kind, count in found.items() if count)
+    if (wanted.index or 0) >= counts.get(wanted.type, 0):
+        there = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
         raise ModelError(
             f"Device {device!r} is not available here (found: {there}). Leave device out to use "
             "what there is, or install a PyTorch built for that device."
@@ -63,10 +63,10 @@ def device_of(device: Device) -> str:
 
 
 def dtype_of(dtype: object) -> torch.dtype:
-    """A floating type; None: float32.
+    """A floating-point dtype; None: float32.
 
     Raises:
-        ModelError: names those that can be used.
+        ModelError: an unsupported dtype; names the supported ones.
     """
     if dtype is None:
         return torch.float32
@@ -77,7 +77,7 @@ def dtype_of(dtype: object) -> torch.dtype:
 
 
 def spread(device: Device, device_map: object, max_memory: object) -> dict[str, Any]:
-    """Options by which transformers spreads a model over devices; none without a map.
+    """Options with which transformers spreads a model over devices; empty without a map.
 
     Raises:
         ModelError: options that contradict each other, or weights that would leave memory.
@@ -108,10 +108,10 @@ def spread(device: Device, device_map: object, max_memory: object) -> dict[str, 
 
 
 def quantised(quantization: object, dtype: torch.dtype, place: str) -> dict[str, Any]:
-    """Options by which transformers quantises a model as it loads it; none without `quantization`.
+    """Options with which transformers quantises a model while loading; empty without `quantization`.
 
     Raises:
-        ModelError: another word, or bitsandbytes is not installed.
+        ModelError: an unknown option, or bitsandbytes is not installed.
     """
     if quantization is None:
         return {}
@@ -124,7 +124,7 @@ def quantised(quantization: object, dtype: torch.dtype, place: str) -> dict[str,
         )
     from transformers import BitsAndBytesConfig
 
-    # Outliers are columns of the whole batch: a prompt's logits would depend on its neighbours.
+    # Threshold 0: outlier columns are chosen over the whole batch, so a prompt's logits would depend on others.
     how: dict[str, Any] = {"load_in_8bit": True, "llm_int8_threshold": 0.0}
     if quantization == "4bit":
         how = {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "bnb_4bit_compute_dtype": dtype}
@@ -132,10 +132,10 @@ def quantised(quantization: object, dtype: torch.dtype, place: str) -> dict[str,
 
 
 def refuse_offloaded(hf_model: "PreTrainedModel", device_map: object = None) -> None:
-    """Refuse a model with weights that are nowhere, or whose embedding is off-loaded.
+    """Refuse a model with weights that are not loaded, or whose embedding is off-loaded.
 
     Raises:
-        ModelError: names them, or names in the map that are no modules.
+        ModelError: names the weights, or names in the map that are no modules.
     """
     model: torch.nn.Module = hf_model
     if isinstance(device_map, Mapping):
@@ -148,9 +148,9 @@ def refuse_offloaded(hf_model: "PreTrainedModel", device_map: object = None) -> 
             )
     embedding = hf_model.get_input_embeddings()
     for name, module in model.named_modules():
-        for own, parameter in module.named_parameters(recurse=False):
+        for attribute, parameter in module.named_parameters(recurse=False):
             if parameter.is_meta and (
-                module is embedding or stored(module, own, parameter).is_meta
+                module is embedding or stored(module, attribute, parameter).is_meta
             ):
                 raise ModelError(
                     f"The weights of {name!r} are off-loaded or were not loaded. The embedding must be on "
@@ -172,12 +172,12 @@ def refuse_encoders(name: str, config: "PreTrainedConfig") -> None:
 
     kind = str(config.model_type)
     architectures = list(getattr(config, "architectures", None) or ())
-    # BERT and its kin are also listed as causal models, for use as a decoder.
+    # BERT and similar models are also listed as causal models, for use as a decoder.
     bidirectional = kind in auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES or kind in _BIDIRECTIONAL
     if getattr(config, "is_encoder_decoder", False):
-        found = "an encoder-decoder model"
+        description = "an encoder-decoder model"
     elif bidirectional and not getattr(config, "is_decoder", False):
-        found = "an encoder model"
+        description = "an encoder model"
     elif (
         has_language_part(config)
         or kind in auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
@@ -187,9 +187,9 @@ def refuse_encoders(name: str, config: "PreTrainedConfig") -> None:
     ):
         return
     else:
-        found = "an encoder or another model without a causal language model head"
+        description = "an encoder or another model without a causal language model head"
     raise ModelError(
-        f"{name!r} is {found} (type {kind!r}, {', '.join(architectures) or 'no architecture'}). "
+        f"{name!r} is {description} (type {kind!r}, {', '.join(architectures) or 'no architecture'}). "
         "In-context learning is studied in decoder (causal) language models: load one, for "
         "example load_model('gpt2')."
     )
@@ -198,7 +198,7 @@ def refuse_encoders(name: str, config: "PreTrainedConfig") -> None:
 _OTHER = "Use a model of a family it supports, for example load_model('gpt2')."
 
 WRAP_ERRORS = (*LOAD_ERRORS, AssertionError, AttributeError, NotImplementedError)
-"""What TransformerLens raises on models it does not fit."""
+"""Exceptions that TransformerLens raises for models it does not support."""
 
 
 def wrap_loaded(
@@ -209,36 +209,36 @@ def wrap_loaded(
     device: str,
     checks: Checks,
 ) -> "TransformerBridge":
-    """A `TransformerBridge` in eval mode around a model that is where it should be; compared unless it passed.
+    """A `TransformerBridge` in eval mode around a model; logits are compared unless the model passed before.
 
     Raises:
-        ModelError: TransformerLens cannot wrap it, or the bridge computes something else.
+        ModelError: TransformerLens cannot wrap it, or the logits of the bridge differ.
     """
     from icl_mech.models import transformer_lens
 
     for part in filter(is_packed, hf_model.modules()):
-        vars(part)["support_avx512bf16_for_cpu"] = False  # that way gives no gradients
+        vars(part)["support_avx512bf16_for_cpu"] = False  # that kernel gives no gradients
     with torch.no_grad():
         try:
             passed = checks.recognise(hf_model)
-            own = torch.zeros(1) if passed else _logits(hf_model)
+            expected = torch.zeros(1) if passed else _logits(hf_model)
             with _own_tokens(tokenizer):
                 bridge = transformer_lens.boot_bridge(
                     hf_model, tokenizer, name=name, dtype=dtype, device=device
                 )
             inner: Any = bridge.original_model
-            wrapped = own if passed else _logits(inner)
+            wrapped = expected if passed else _logits(inner)
         except IclMechError:
             raise
         except WRAP_ERRORS as error:
-            words = str(error).split(" Available architectures")[0]  # more than a hundred
+            words = str(error).split(" Available architectures")[0]  # a list of more than a hundred
             advice = transformer_lens.WHOLE if is_compact(hf_model) else _OTHER
             raise ModelError(
                 f"TransformerLens {version('transformer-lens')} cannot wrap {name!r} "
                 f"({type(hf_model).__name__}): {type(error).__name__}: {words} {advice}"
             ) from error
-    gap, allowed = float((wrapped - own).abs().max()), _allowed(hf_model, dtype, own)
-    if not gap <= allowed and bool(own.isfinite().all()):
+    gap, allowed = float((wrapped - expected).abs().max()), _allowed(hf_model, dtype, expected)
+    if not gap <= allowed and bool(expected.isfinite().all()):
         if hooks := Watch(hf_model).foreign_hooks():
             raise ModelError(
                 f"{name!r} has hooks of your own that a bridge does not run as the model does: "
@@ -252,14 +252,14 @@ def wrap_loaded(
     return bridge
 
 
-def _allowed(hf_model: "PreTrainedModel", dtype: torch.dtype, own: Tensor) -> float:
+def _allowed(hf_model: "PreTrainedModel", dtype: torch.dtype, logits: Tensor) -> float:
     # In float64 TransformerLens computes some parts in float32.
     formats = "float32", str(dtype).removeprefix("torch.")
-    return max(tolerance(kind, own, of_model(hf_model)) for kind in formats)
+    return max(tolerance(name, logits, of_model(hf_model)) for name in formats)
 
 
 def _logits(hf_model: "PreTrainedModel") -> Tensor:
-    """Of a few tokens, as the model itself computes them."""
+    """Logits of a few tokens, as the original model computes them."""
     embedding: Any = hf_model.get_input_embeddings()
     ids = torch.arange(3, 14, device=embedding.weight.device)[None] % embedding.weight.shape[0]
     logits: Tensor = hf_model(ids, use_cache=False).logits
@@ -268,14 +268,14 @@ def _logits(hf_model: "PreTrainedModel") -> Tensor:
 
 @contextmanager
 def _own_tokens(tokenizer: "PreTrainedTokenizerBase") -> Iterator[None]:
-    """Keeps TransformerLens from changing how texts become tokens.
+    """Context that keeps TransformerLens from changing the tokenization.
 
-    A tokenizer not declared to add a BOS token would be loaded again, from the main revision, as
-    one that does, whether or not the model has seen texts begin that way.
+    A tokenizer not declared to add a BOS token would be reloaded, from the main revision, as one that
+    does, whether or not the model was trained on texts that begin that way.
     """
     declared = dict(tokenizer.init_kwargs)
     try:
-        # The name, which one made in memory lacks, is read for nothing else.
+        # TransformerLens reads the name, which a tokenizer made in memory lacks, only to reload it.
         tokenizer.init_kwargs = {"name_or_path": "", **declared, "add_bos_token": True}
         yield
     finally:
@@ -291,7 +291,7 @@ def boot_object(
     options: Mapping[str, object],
     checks: Checks,
 ) -> "TransformerBridge":
-    """A `TransformerBridge` around the caller's own model; not checked yet.
+    """A `TransformerBridge` around a model held by the caller; not checked yet.
 
     The model is wrapped, not copied: it is switched to evaluation mode and eager attention, and
     moved or cast where `device` or `dtype` say so. The tokenizer is copied.
@@ -302,16 +302,16 @@ def boot_object(
     """
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-    kind = type(hf_model).__name__
-    _refuse_wrapped(hf_model, kind)
+    class_name = type(hf_model).__name__
+    _refuse_wrapped(hf_model, class_name)
     if not isinstance(hf_model, PreTrainedModel):
         raise ModelError(
-            f"Expected the name of a model, a path, or a Hugging Face PreTrainedModel; got a {kind}."
+            f"Expected the name of a model, a path, or a Hugging Face PreTrainedModel; got a {class_name}."
         )
     if not isinstance(tokenizer, PreTrainedTokenizerBase):
-        found = "no tokenizer" if tokenizer is None else f"tokenizer={tokenizer!r}"
+        given = "no tokenizer" if tokenizer is None else f"tokenizer={tokenizer!r}"
         raise ModelError(
-            f"A {kind} was given with {found}. Pass the tokenizer it was trained with: "
+            f"A {class_name} was given with {given}. Pass the tokenizer it was trained with: "
             "load_model(model, tokenizer=AutoTokenizer.from_pretrained(...))."
         )
     if options:
@@ -319,30 +319,32 @@ def boot_object(
             f"{', '.join(options)} cannot be used with a model that is loaded already. Use it in "
             "from_pretrained, or give load_model the name or path."
         )
-    name = str(getattr(hf_model.config, "_name_or_path", "")) or kind
+    name = str(getattr(hf_model.config, "_name_or_path", "")) or class_name
     refuse_encoders(name, hf_model.config)
     if any(type(part).__module__.startswith("transformer_lens") for part in hf_model.modules()):
         raise ModelError(
-            f"This {kind} is wrapped by TransformerLens already. Use the model load_model gave, or "
+            f"This {class_name} is wrapped by TransformerLens already. Use the model load_model gave, or "
             "load the Hugging Face model again."
         )
     _place(hf_model, device, dtype)
-    _make_eager(hf_model.eval(), kind)
+    _make_eager(hf_model.eval(), class_name)
     first = next(hf_model.parameters())
-    own = copy.deepcopy(tokenizer)
-    return wrap_loaded(language_part(hf_model), own, name, first.dtype, str(first.device), checks)
+    copied = copy.deepcopy(tokenizer)
+    return wrap_loaded(
+        language_part(hf_model), copied, name, first.dtype, str(first.device), checks
+    )
 
 
-def _refuse_wrapped(hf_model: object, kind: str) -> None:
-    """Models inside PEFT or TransformerLens."""
+def _refuse_wrapped(hf_model: object, class_name: str) -> None:
+    """Refuse models wrapped by PEFT or TransformerLens."""
     if hasattr(hf_model, "peft_config") or getattr(hf_model, "_hf_peft_config_loaded", False):
         raise ModelError(
-            f"This {kind} holds adapters (PEFT) beside its weights, which readouts of weights would "
+            f"This {class_name} holds adapters (PEFT) beside its weights, which readouts of weights would "
             "miss. Merge them first: model = model.merge_and_unload()."
         )
-    if kind in ("TransformerBridge", "HookedTransformer"):
+    if class_name in ("TransformerBridge", "HookedTransformer"):
         raise ModelError(
-            f"This is a {kind} already; pass it to measure(), flow_scores(), ... as it is."
+            f"This is a {class_name} already; pass it to measure(), flow_scores(), ... as it is."
         )
 
 
@@ -369,13 +371,13 @@ def _place(hf_model: "PreTrainedModel", device: Device, dtype: object) -> None:
     dtype_of(next(hf_model.parameters()).dtype)
 
 
-def _make_eager(hf_model: "PreTrainedModel", kind: str) -> None:
-    """Attention that computes patterns, whatever it was loaded with."""
+def _make_eager(hf_model: "PreTrainedModel", class_name: str) -> None:
+    """Switch a model to eager attention, which computes patterns, however it was loaded."""
     if hf_model.config._attn_implementation != "eager":
         try:
             hf_model.set_attn_implementation("eager")
         except WRAP_ERRORS as error:
             raise ModelError(
-                f"This {kind} cannot be switched to eager attention ({error}); load it with "
+                f"This {class_name} cannot be switched to eager attention ({error}); load it with "
                 "from_pretrained(..., attn_implementation='eager')."
             ) from error
