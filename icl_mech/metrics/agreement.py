@@ -32,9 +32,9 @@ def rank_agreement(
 
     NaN where all cells of one side are equal.
     """
-    ranks = [_ranks(own.double()) for own in (one, other)]
-    centred = [own - own.mean(1, keepdim=True) for own in ranks]
-    norms = [own.norm(dim=1) for own in centred]
+    ranks = [_ranks(side.double()) for side in (one, other)]
+    centred = [rank - rank.mean(1, keepdim=True) for rank in ranks]
+    norms = [deviation.norm(dim=1) for deviation in centred]
     product = (centred[0] * centred[1]).sum(1)
     return torch.where(norms[0] * norms[1] > 0, product / (norms[0] * norms[1]), torch.nan)
 

@@ -217,8 +217,8 @@ def auc_statistic(
         # Multiplied back to counts, which float32 sums exactly.
         drawn = resampled_auc(scores, truth, (weights * len(truth)).float())
         whole = drawn.isfinite().all(1).double().mean()
-        found = drawn if whole >= FEWEST else torch.full_like(drawn, torch.nan)
-        return found.masked_fill(_unseen(attention), torch.nan)
+        values = drawn if whole >= FEWEST else torch.full_like(drawn, torch.nan)
+        return values.masked_fill(_unseen(attention), torch.nan)
 
     return statistic
 
@@ -237,10 +237,10 @@ def resampled(
         return torch.full((attention.shape[1],), torch.nan, dtype=torch.float64), None, 0
     scores = class_scores(attention.nan_to_num(0.0), classes, raw_pair=two_classes == "reference")
     weights, redrawn = class_resamples(truth)
-    unseen, found = _unseen(attention), macro_auc(scores, truth)
+    unseen, auc = _unseen(attention), macro_auc(scores, truth)
     drawn = None if weights is None else resampled_auc(scores, truth, weights)
     drawn = None if drawn is None else drawn.masked_fill(unseen, torch.nan)
-    return found.masked_fill(unseen, torch.nan), drawn, redrawn
+    return auc.masked_fill(unseen, torch.nan), drawn, redrawn
 
 
 def _unseen(attention: Float[Tensor, "batch layer label"]) -> Bool[Tensor, " layer"]:

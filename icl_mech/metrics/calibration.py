@@ -73,9 +73,9 @@ def calibrated_scores(
         thresholds: Per entry and label (default: from these prompts).
         exact_ties: Ties are equal numbers (the reference), not `|ln P - ln threshold| <= TIE`.
     """
-    own, limit = _own_and_threshold(norm_probs, classes, thresholds)
-    tie = _within(own, limit, 0.0 if exact_ties else TIE)
-    return torch.where(tie, 1 / norm_probs.shape[-1], (own > limit).double())
+    probs, limit = _probs_and_thresholds(norm_probs, classes, thresholds)
+    tie = _within(probs, limit, 0.0 if exact_ties else TIE)
+    return torch.where(tie, 1 / norm_probs.shape[-1], (probs > limit).double())
 
 
 @checked(ResultError)
@@ -91,9 +91,9 @@ def near_ties(
     Nearly: not a tie, but `|ln P - ln threshold| <= NEAR`; another layout of the run or
     another processor may make it one. The arguments are those of `calibrated_scores`.
     """
-    own, limit = _own_and_threshold(norm_probs, classes, thresholds)
-    tie = _within(own, limit, 0.0 if exact_ties else TIE)
-    near = _within(own, limit, NEAR) & ~tie
+    probs, limit = _probs_and_thresholds(norm_probs, classes, thresholds)
+    tie = _within(probs, limit, 0.0 if exact_ties else TIE)
+    near = _within(probs, limit, NEAR) & ~tie
     return torch.stack([tie, near, torch.ones_like(tie)]).sum(1)
 
 
@@ -110,7 +110,7 @@ class Ties(NamedTuple):
         return cls() if counts is None else cls(*counts.flatten(1).sum(1).tolist())
 
 
-def _own_and_threshold(
+def _probs_and_thresholds(
     norm_probs: Float[Tensor, "batch *entry label"],
     classes: Int[Tensor, " batch *entry"],
     thresholds: Float[Tensor, "*entry label"] | None,
@@ -119,17 +119,17 @@ def _own_and_threshold(
     if thresholds is None:
         thresholds = label_thresholds(norm_probs)
     index = classes[..., None]
-    own = norm_probs.double().gather(-1, index)[..., 0]
+    probs = norm_probs.double().gather(-1, index)[..., 0]
     limit = thresholds.double().expand_as(norm_probs).gather(-1, index)[..., 0]
-    return own, limit
+    return probs, limit
 
 
 def _within(
-    own: Float[Tensor, " *entry"], limit: Float[Tensor, " *entry"], tolerance: float
+    probs: Float[Tensor, " *entry"], limit: Float[Tensor, " *entry"], tolerance: float
 ) -> Bool[Tensor, " *entry"]:
     """`|ln own - ln limit| <= tolerance`; equal numbers always, also two zeros."""
-    equal = own == limit
-    return equal | ((own.log() - limit.log()).abs() <= tolerance) if tolerance else equal
+    equal = probs == limit
+    return equal | ((probs.log() - limit.log()).abs() <= tolerance) if tolerance else equal
 
 
 @checked(ResultError)
@@ -150,8 +150,8 @@ def plain_scores(
     label_logits: Float[Tensor, "batch *entry label"], classes: Int[Tensor, " batch *entry"]
 ) -> Float[Tensor, " batch *entry"]:
     """1 where no label word is likelier than the true one."""
-    own = label_logits.gather(-1, classes[..., None])[..., 0]
-    return (own >= label_logits.max(-1).values).double()
+    true_logits = label_logits.gather(-1, classes[..., None])[..., 0]
+    return (true_logits >= label_logits.max(-1).values).double()
 
 
 @checked(ResultError)
@@ -173,8 +173,8 @@ def top_labels_match(
     """1 where the C likeliest tokens are exactly the C label words."""
     words = label_tokens.expand(len(top_tokens), label_tokens.shape[-1])
     words = words.reshape(len(words), *(1,) * (top_tokens.dim() - 1), -1)
-    found: Bool[Tensor, "batch *entry label"] = (top_tokens[..., None] == words).any(-1)
-    return found.all(-1).double()
+    matches: Bool[Tensor, "batch *entry label"] = (top_tokens[..., None] == words).any(-1)
+    return matches.all(-1).double()
 
 
 @checked(ResultError)
@@ -232,11 +232,11 @@ def calibrate_labels(
     Raises:
         ResultError: a prior of 0.
     """
-    own, rows = probs.double(), content_free.double()
+    values, rows = probs.double(), content_free.double()
     if form == "staicc":
-        return (own / ((STAICC_FLOOR + rows.sum(-2)) / rows.shape[-2])).softmax(-1)
+        return (values / ((STAICC_FLOOR + rows.sum(-2)) / rows.shape[-2])).softmax(-1)
     prior = rows.mean(-2)
-    return own - prior if form == "difference" else _divided(own, prior)
+    return values - prior if form == "difference" else _divided(values, prior)
 
 
 def calibrate_batch(
@@ -256,11 +256,11 @@ def calibrate_batch(
     """
     parts = probs.double().split(batch_size or len(probs))
     if form == "ratio":
-        return torch.cat([_divided(own, own.mean(0)) for own in parts])
+        return torch.cat([_divided(part, part.mean(0)) for part in parts])
     if form == "log_mean" and bool((probs == 0).any()):
         raise ResultError("A probability is 0, so that its logarithm is not finite; use ratio.")
-    values = parts if form == "staicc" else [own.log() for own in parts]
-    return torch.cat([(own - own.mean(0)).softmax(-1) for own in values])
+    values = parts if form == "staicc" else [part.log() for part in parts]
+    return torch.cat([(part - part.mean(0)).softmax(-1) for part in values])
 
 
 def _divided(probs: Tensor, prior: Tensor) -> Tensor:

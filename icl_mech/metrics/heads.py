@@ -111,8 +111,8 @@ def attention_to_match(
     """Mean attention to each row's column, over rows that have one; NaN where none has."""
     there = columns >= 0
     index = columns.clamp(min=0)[:, None, :, None].expand(-1, attention.shape[1], -1, -1)
-    found = attention.gather(3, index)[..., 0].double() * there[:, None]
-    return found.sum(-1) / there.sum(-1)[:, None]
+    matched = attention.gather(3, index)[..., 0].double() * there[:, None]
+    return matched.sum(-1) / there.sum(-1)[:, None]
 
 
 @checked(ResultError)

@@ -140,14 +140,14 @@ def quantile_ends(
 def quantiles(drawn: Float[Tensor, "r cell"], *levels: float) -> Float[Tensor, "level cell"]:
     """Quantiles of each column, not-a-numbers left out; columns without any number stay so."""
     known = ~drawn.isnan().all(0)
-    found = torch.full((len(levels), drawn.shape[1]), torch.nan, dtype=torch.float64)
+    values = torch.full((len(levels), drawn.shape[1]), torch.nan, dtype=torch.float64)
     if bool(known.any()):
         numbers = (drawn if bool(known.all()) else drawn[:, known]).numpy()
         # A ratio whose denominator vanishes in some resamples is infinite there.
         with np.errstate(invalid="ignore"):
             ends = np.nanquantile(numbers, levels, axis=0)
-        found[:, known] = torch.from_numpy(np.asarray(ends)).double()
-    return found
+        values[:, known] = torch.from_numpy(np.asarray(ends)).double()
+    return values
 
 
 def _widened(count: int) -> float:
@@ -205,7 +205,7 @@ def above_together(
     centred = (flat - mean)[:, moving]
     if not centred.shape[1]:
         return (mean > 0).reshape(cells)
-    limit = torch.cat([own.max(1).values for own in _ratios(centred, resamples, seed)])
+    limit = torch.cat([part.max(1).values for part in _ratios(centred, resamples, seed)])
     limit = limit.quantile(level)
     ratio = torch.where(moving, mean / error.clamp(min=1e-12), torch.inf * mean.sign())
     return ((mean > 0) & (ratio > limit)).reshape(cells)
@@ -230,7 +230,7 @@ def ends_together(
     half = torch.zeros_like(mean)
     if bool(moving.any()):
         ratios = _ratios((flat - mean)[:, moving], resamples, seed)
-        half = error * torch.cat([own.abs().max(1).values for own in ratios]).quantile(LEVEL)
+        half = error * torch.cat([part.abs().max(1).values for part in ratios]).quantile(LEVEL)
     return (mean - half).reshape(cells), (mean + half).reshape(cells)
 
 

@@ -202,8 +202,8 @@ def student_ends(
         nothing = torch.full(cells, torch.nan, dtype=torch.float64)
         return nothing, nothing.clone()
     weights = resample_weights(n, resamples=resamples, seed=seed)
-    found = [_student(part, weights) for part in values.split(AT_ONCE, dim=1)]
-    low, high = (torch.cat(ends).reshape(cells) for ends in zip(*found, strict=True))
+    parts = [_student(part, weights) for part in values.split(AT_ONCE, dim=1)]
+    low, high = (torch.cat(ends).reshape(cells) for ends in zip(*parts, strict=True))
     return low, high
 
 

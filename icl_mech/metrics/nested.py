@@ -98,19 +98,19 @@ def nested_interval(
     if minus is not None:
         minus = [minus] if isinstance(minus, Tensor) else minus
         kind = DIFFERENCE.get(kind, kind)
-    found = _level(values, minus, statistic, kind, depth)
+    result = _level(values, minus, statistic, kind, depth)
     reason = ""
-    if bool(found.value.isnan().any()):
+    if bool(result.value.isnan().any()):
         reason = "undefined in one of the groups, so the mean over them is, too"
-    elif bool(found.low.isnan().any()):
+    elif bool(result.low.isnan().any()):
         reason = "one value has no spread: no interval"
     return NestedInterval(
-        found.value, found.low, found.high, found.groups, found.within, found.sizes, reason
+        result.value, result.low, result.high, result.groups, result.within, result.sizes, reason
     )
 
 
 @dataclass(frozen=True, eq=False)
-class _Found:
+class _Estimated:
     """Estimate and ends, and its variance towards either end with degrees of freedom."""
 
     value: Tensor
@@ -129,7 +129,7 @@ def _level(
     statistic: Callable[[Tensor], Tensor] | None,
     kind: Kind,
     depth: int,
-) -> _Found:
+) -> _Estimated:
     if depth == 0:
         return _prompts(values, minus, statistic, kind)
     others = [None] * len(values) if minus is None else list(minus)
@@ -139,15 +139,15 @@ def _level(
             "paired; give the same seeds, tasks and models."
         )
     inner = [
-        _level(own, other, statistic, kind, depth - 1)
-        for own, other in zip(values, others, strict=True)
+        _level(first, second, statistic, kind, depth - 1)
+        for first, second in zip(values, others, strict=True)
     ]
-    groups = torch.stack([own.value for own in inner])
+    groups = torch.stack([estimate.value for estimate in inner])
     value, count = groups.mean(0), len(inner)
     # Independent groups: variances of their mean add up, and so do those of the ends.
-    inner_variances = torch.stack([own.variances for own in inner])
+    inner_variances = torch.stack([estimate.variances for estimate in inner])
     variances = inner_variances.sum(0) / count**2
-    freedom = _freedom(inner_variances.mean(1), torch.stack([own.freedom for own in inner]))
+    freedom = _freedom(inner_variances.mean(1), torch.stack([estimate.freedom for estimate in inner]))
     half = _student(freedom) * variances.sqrt()
     within = value - half[0], value + half[1]
     if count > 1:
@@ -160,41 +160,41 @@ def _level(
         least, most = RANGES[kind]
         low, high = low.clamp(min=least), high.clamp(max=most)
     sizes = [sum(own) / count for own in zip(*(own.sizes for own in inner), strict=True)]
-    return _Found(value, low, high, groups, within, (float(count), *sizes), variances, freedom)
+    return _Estimated(value, low, high, groups, within, (float(count), *sizes), variances, freedom)
 
 
 def _prompts(
     values: Levels, minus: Levels | None, statistic: Callable[[Tensor], Tensor] | None, kind: Kind
-) -> _Found:
+) -> _Estimated:
     """One seed: the mean over its prompts, or the function of it."""
     if not isinstance(values, Tensor) or not isinstance(minus, Tensor | None):
         raise ResultError("Levels of different depth; nest every task and seed alike.")
     if not len(values):
         raise ResultError("A seed without prompts has no mean; leave it out.")
-    own = values.double()
+    samples = values.double()
     if minus is not None and minus.shape != values.shape:
         raise ResultError(
             f"Values of the shapes {tuple(values.shape)} and {tuple(minus.shape)} cannot be paired; "
             "give the same prompts of both settings."
         )
     if statistic is None:
-        per_prompt = own if minus is None else own - minus.double()
+        per_prompt = samples if minus is None else samples - minus.double()
         value, (low, high) = per_prompt.mean(0), mean_ends(per_prompt, kind)
     elif minus is None:
-        value, (low, high) = statistic(own.mean(0)[None])[0], bootstrap_interval(own, statistic)
+        value, (low, high) = statistic(samples.mean(0)[None])[0], bootstrap_interval(samples, statistic)
     else:
         function = statistic
 
         def difference(means: Tensor) -> Tensor:
             return function(means[:, 0]) - function(means[:, 1])
 
-        both = torch.stack([own, minus.double()], dim=1)
+        both = torch.stack([samples, minus.double()], dim=1)
         value, (low, high) = difference(both.mean(0)[None])[0], bootstrap_interval(both, difference)
     # Intervals over prompts hold as they are: as if their variance were known.
     variances = (torch.stack([value - low, high - value]) / Z).square()
     freedom = torch.full_like(value, torch.inf)
     sizes = (float(len(values)),)
-    return _Found(value, low, high, value[None], (low, high), sizes, variances, freedom)
+    return _Estimated(value, low, high, value[None], (low, high), sizes, variances, freedom)
 
 
 def _depth(values: Levels) -> int:
@@ -207,7 +207,7 @@ def _depth(values: Levels) -> int:
         return 0
     if not len(values):
         raise ResultError("No seeds, tasks or models: there is nothing to average over.")
-    depths = {_depth(own) for own in values}
+    depths = {_depth(group) for group in values}
     if len(depths) != 1:
         raise ResultError("Levels of different depth; nest every task and seed alike.")
     return depths.pop() + 1
@@ -268,12 +268,12 @@ def over_units(
     count, mean = len(values), values.mean(0)
     if count == 1:
         return Estimate(mean, low[0], high[0])
-    own = torch.stack([values - low, high - values], dim=1).square()
-    own = own.nanmean(0) if sampled else own.mean(0)
-    least, shared = own * (1 - drawn) / count, own * drawn
+    squares = torch.stack([values - low, high - values], dim=1).square()
+    squares = squares.nanmean(0) if sampled else squares.mean(0)
+    least, shared = squares * (1 - drawn) / count, squares * drawn
     if sampled:
         spread = _student(torch.tensor(count - 1.0)).square() * values.var(0, correction=1)
-        unknown = own.isnan() & (spread > 1e-18)
+        unknown = squares.isnan() & (spread > 1e-18)
         # All the spread may be that of queries.
         most = spread * (drawn / (1 - drawn) if drawn < 1 else torch.nan)
         least = torch.where(unknown, 0.0, least).maximum(spread / count)

@@ -50,15 +50,15 @@ def matched_means(
     """
     known = values.isfinite()
     others = known & ~marked
-    own, matched = [], []
+    marked_values, matched = [], []
     for place in (marked & known).nonzero()[:, 0].tolist():
         near = slice(max(0, place - window), place + window + 1)
         if bool(others[near].any()):
-            own.append(float(values[place]))
+            marked_values.append(float(values[place]))
             matched.append(float(values[near][others[near]].double().mean()))
-    if not own:
+    if not marked_values:
         return float("nan"), float("nan")
-    return sum(own) / len(own), sum(matched) / len(matched)
+    return sum(marked_values) / len(marked_values), sum(matched) / len(matched)
 
 
 FEWEST_TOKENS = 10
@@ -165,7 +165,7 @@ def _limit(count: int, window: int) -> float:
         # The median of the tokens nearby has an error of its own.
         return float(ndtri(LEVEL ** (1 / count))) * math.sqrt(1 + math.pi / (4 * window))
     step = math.log(count / FEWEST_TOKENS) / math.log(GRID)
-    ends = [round(FEWEST_TOKENS * GRID**own) for own in (math.floor(step), math.ceil(step))]
+    ends = [round(FEWEST_TOKENS * GRID**power) for power in (math.floor(step), math.ceil(step))]
     return float(np.interp(math.log(count), np.log(ends), [_simulated(n, window) for n in ends]))
 
 
@@ -191,6 +191,6 @@ def _medians(values: np.ndarray, window: int) -> np.ndarray:
     near = np.lib.stride_tricks.sliding_window_view(padded, 2 * reach + 1, axis=1)
     near = np.sort(np.delete(near, reach, axis=2), axis=2)  # not-a-number comes last
     known = (~np.isnan(near)).sum(2)[..., None]
-    low, high = (np.maximum(known - own, 0) // 2 for own in (1, 0))
-    middle = [np.take_along_axis(near, own, axis=2)[..., 0] for own in (low, high)]
+    low, high = (np.maximum(known - offset, 0) // 2 for offset in (1, 0))
+    middle = [np.take_along_axis(near, index, axis=2)[..., 0] for index in (low, high)]
     return np.asarray((middle[0] + middle[1]) / 2)

@@ -74,14 +74,14 @@ def kinds_test(
     Returns:
         Not-a-number if there are no words on one side.
     """
-    own: dict[str, list[float]] = {}
-    other: dict[str, list[float]] = {}
+    named_values: dict[str, list[float]] = {}
+    other_values: dict[str, list[float]] = {}
     for value, word, named in zip(values.tolist(), words, marked.tolist(), strict=True):
         if value == value:
-            (own if named else other).setdefault(word, []).append(value)
-    named = [float(np.mean(seen)) for seen in own.values()]
-    most = min(map(len, own.values()), default=1)
-    rest = [float(np.mean(_some(seen, most))) for word, seen in other.items() if word not in own]
+            (named_values if named else other_values).setdefault(word, []).append(value)
+    named = [float(np.mean(seen)) for seen in named_values.values()]
+    most = min(map(len, named_values.values()), default=1)
+    rest = [float(np.mean(_some(seen, most))) for word, seen in other_values.items() if word not in named_values]
     if not named or not rest:
         return KindsTest(float("nan"), float("nan"), len(named), len(rest), float("nan"))
     every = np.array([*named, *rest])
@@ -178,6 +178,6 @@ def _orders(count: int, most: int, seed: int) -> np.ndarray:
     """Orders of so many classes, the given one first."""
     if factorial(count) <= most:
         return np.array(list(permutations(range(count))))
-    own = np.arange(count)
-    drawn = np.random.default_rng(seed).permuted(np.tile(own, (most, 1)), axis=1)
-    return np.concatenate([own[None], drawn])
+    given = np.arange(count)
+    drawn = np.random.default_rng(seed).permuted(np.tile(given, (most, 1)), axis=1)
+    return np.concatenate([given[None], drawn])

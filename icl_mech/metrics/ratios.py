@@ -39,27 +39,27 @@ class _Pairs:
         self.means = numerator.mean(0), denominator.mean(0)
         top, bottom = numerator - self.means[0], denominator - self.means[1]
         products = top.square(), top * bottom, bottom.square()
-        self.spread = tuple(own.sum(0) for own in products)
+        self.spread = tuple(product.sum(0) for product in products)
         self.shifts = weights @ top, weights @ bottom
-        self.products = tuple(weights @ own for own in products)
+        self.products = tuple(weights @ product for product in products)
 
-    def ends(self, ratio: Tensor, own: float) -> Ends:
+    def ends(self, ratio: Tensor, weight: float) -> Ends:
         """As `student_ends` of `own * numerator - ratio * denominator`."""
-        mean = own * self.means[0] - ratio * self.means[1]
-        error = (_combined(self.spread, ratio, own) / (self.n - 1) / self.n).sqrt()
-        shift = own * self.shifts[0] - ratio * self.shifts[1]
-        second = _combined(self.products, ratio, own)
+        mean = weight * self.means[0] - ratio * self.means[1]
+        error = (_combined(self.spread, ratio, weight) / (self.n - 1) / self.n).sqrt()
+        shift = weight * self.shifts[0] - ratio * self.shifts[1]
+        second = _combined(self.products, ratio, weight)
         spread = ((second - shift.square()).clamp(min=0) / (self.n - 1)).sqrt()
         least, most = reaches(shift, spread, error, self.n)
         return mean, mean - most * error, mean - least * error
 
 
-def _combined(products: tuple[Tensor, ...], ratio: Tensor, own: float) -> Tensor:
+def _combined(products: tuple[Tensor, ...], ratio: Tensor, weight: float) -> Tensor:
     """Squares of `own * top - ratio * bottom`; what is left of them by rounding alone is none."""
     top, both, bottom = products
-    whole = own**2 * top + ratio.square() * bottom
-    found = whole - 2 * own * ratio * both
-    return torch.where(found > 1e-12 * whole, found, 0.0)
+    whole = weight**2 * top + ratio.square() * bottom
+    combined = whole - 2 * weight * ratio * both
+    return torch.where(combined > 1e-12 * whole, combined, 0.0)
 
 
 @checked(ResultError)
@@ -149,14 +149,14 @@ def nested_ratio(
     pairs = zip(numerators, denominators, strict=True)
     groups = [_pairs(top, bottom, resamples, seed + i) for i, (top, bottom) in enumerate(pairs)]
 
-    def ends(ratio: Tensor, own: float) -> Ends:
-        of_groups = (group.ends(ratio, own) for group in groups)
-        each = (torch.stack(found) for found in zip(*of_groups, strict=True))
-        found = over_units(*each, sampled=sampled, drawn=drawn)
-        return found.value, found.low, found.high
+    def ends(ratio: Tensor, weight: float) -> Ends:
+        of_groups = (group.ends(ratio, weight) for group in groups)
+        each = (torch.stack(part) for part in zip(*of_groups, strict=True))
+        estimate = over_units(*each, sampled=sampled, drawn=drawn)
+        return estimate.value, estimate.low, estimate.high
 
     low, high = _inverted(ends, groups)
-    top, bottom = (sum(own.means[i] for own in groups) for i in (0, 1))
+    top, bottom = (sum(group.means[i] for group in groups) for i in (0, 1))
     return _interval(torch.as_tensor(top), torch.as_tensor(bottom), low, high)
 
 
@@ -191,9 +191,9 @@ def _inverted(
         ends: Of the mean of `own * numerator - ratio * denominator`, from `ratio` and `own`.
         groups: Pairs of values.
     """
-    top, bottom = (torch.stack([own.means[i] for own in groups]).mean(0) for i in (0, 1))
+    top, bottom = (torch.stack([group.means[i] for group in groups]).mean(0) for i in (0, 1))
     nothing = torch.full_like(top, nan)
-    if any(own.n < 2 for own in groups):
+    if any(group.n < 2 for group in groups):
         return nothing, nothing.clone()
     _, low, high = ends(torch.full_like(bottom, -1.0), 0.0)
     clear = (low > 0) | (high < 0)
