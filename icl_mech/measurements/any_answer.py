@@ -37,7 +37,7 @@ def check_kind(prompts: PromptBatch, takes: Sequence[AnswerKind], what: str, why
     if kind in takes:
         return
     reason = f": {why_not}" if why_not else ""
-    known = "; ".join(KINDS[own] for own in takes)
+    known = "; ".join(KINDS[taken] for taken in takes)
     raise PromptError(
         f"{what} does not take prompts of the kind {kind!r} ({KINDS[kind]}){reason}. It takes {known}. "
         "Build prompts with classes with build_prompts or prompts_from_text; the matrix of measurements "
@@ -67,10 +67,10 @@ def as_demonstrations(
     for side, texts in enumerate(sets):
         prompts: list[Prompt] = []
         for number, prompt in enumerate(texts):
-            own, rival = followed[0][number]
+            answer, rival = followed[0][number]
             taught = followed[-1][number][0]
-            told = taught != own
-            choices = (own, taught if told else rival)
+            differs = taught != answer
+            choices = (answer, taught if differs else rival)
             laid = _spans(prompt)
             prompts.append(
                 replace(
@@ -81,7 +81,7 @@ def as_demonstrations(
                     label_words=tuple((token,) for token in choices),
                     labels=words(choices) if words else (),
                     answer=0,
-                    false_answer=1 if told and side else None,
+                    false_answer=1 if differs and side else None,
                     kind="vocabulary",
                 )
             )
@@ -96,12 +96,12 @@ def _followed(model: LanguageModel, texts: PromptBatch, options: Options) -> lis
         model, texts, [PredictionReading(2)], batch_size=size, memory=memory, title="next tokens"
     )
     top: Int[Tensor, "batch 2"] = read[2]
-    found: list[tuple[int, int]] = []
+    pairs: list[tuple[int, int]] = []
     for prompt, (likeliest, second) in zip(texts, top.tolist(), strict=True):
         behind = prompt.tokens[prompt.target + 1 : prompt.target + 2]
-        own = behind[0] if behind else likeliest
-        found.append((own, second if own == likeliest else likeliest))
-    return found
+        token = behind[0] if behind else likeliest
+        pairs.append((token, second if token == likeliest else likeliest))
+    return pairs
 
 
 def as_texts(prompts: PromptBatch) -> PromptBatch:
@@ -116,9 +116,9 @@ def _in_spans(prompt: Prompt) -> Prompt:
     kept = [(start, word.stop) for (start, _), word in units if word.stop <= prompt.target]
     if not kept:
         return prompt
-    found = Prompt.from_spans(prompt.tokens, kept, target=prompt.target, pieces=prompt.pieces)
+    text = Prompt.from_spans(prompt.tokens, kept, target=prompt.target, pieces=prompt.pieces)
     # Of an answer of several tokens the first is the anchor, not the last of its span.
-    return replace(found, exact=prompt.exact, given_anchors=prompt.anchors)
+    return replace(text, exact=prompt.exact, given_anchors=prompt.anchors)
 
 
 def _spans(prompt: Prompt) -> tuple[Span, ...]:

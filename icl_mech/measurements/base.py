@@ -130,7 +130,7 @@ class AnyMeasurement(ABC, Generic[Data, R]):
 
     def variants(self) -> dict[str, Any]:
         """The fields as plain values, recorded in every result."""
-        return {item.name: _plain(getattr(self, item.name)) for item in fields(self)}
+        return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
 
 
 @dataclass(frozen=True)
@@ -154,13 +154,13 @@ class Measurement(AnyMeasurement[PromptBatch, R]):
         Raises:
             PromptError: a pair of which it takes no side.
         """
-        own = check_data(data)
-        if not isinstance(own, tuple):
-            return own
+        prompts = check_data(data)
+        if not isinstance(prompts, tuple):
+            return prompts
         if self.side is None:
             name = type(self).__name__
             raise PromptError(f"{name} takes one set of prompts; give one of the pair.")
-        return own[("true", "false").index(self.side)]
+        return prompts[("true", "false").index(self.side)]
 
 
 @dataclass(frozen=True)
@@ -181,9 +181,9 @@ class PairMeasurement(AnyMeasurement[Pair, R]):
         Raises:
             PromptError: one set of prompts.
         """
-        own = check_data(data)
-        if isinstance(own, tuple):
-            return own
+        prompts = check_data(data)
+        if isinstance(prompts, tuple):
+            return prompts
         raise PromptError(
             f"{type(self).__name__} compares true and false demonstrations; give the pair that "
             "build_prompt_pairs returns."
@@ -203,9 +203,9 @@ def _plain(value: object) -> Any:
     if isinstance(value, AnyMeasurement):
         return {"measurement": value.name, **value.variants()}
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): _plain(entry) for key, entry in value.items()}
     if isinstance(value, tuple | list | range):
-        return [_plain(item) for item in value]
+        return [_plain(entry) for entry in value]
     if value is None or isinstance(value, str | int | float | bool):
         return value
     raise RunError(

@@ -62,10 +62,10 @@ def check_differing(data: Sequence[Any]) -> None:
     Raises:
         PromptError: says what to build.
     """
-    sources = [own.source for own in data if isinstance(own, PromptBatch)]
+    sources = [prompts.source for prompts in data if isinstance(prompts, PromptBatch)]
     bare = (
         len(data) == 2
-        and [0 in (own.get("shots"), own.get("total")) for own in sources] == [True] * 2
+        and [0 in (source.get("shots"), source.get("total")) for source in sources] == [True] * 2
     )
     if bare and [prompt.tokens for prompt in data[0]] == [prompt.tokens for prompt in data[1]]:
         raise PromptError(
@@ -127,8 +127,8 @@ def without_demonstrations(prompts: PromptBatch) -> PromptBatch | None:
     None where they cannot be cut out: the query is the last demonstration, roles are not known,
     or there are no demonstrations.
     """
-    found = [_bare(prompt) for prompt in prompts]
-    bare = tuple(prompt for prompt in found if prompt is not None)
+    queries = [_bare(prompt) for prompt in prompts]
+    bare = tuple(prompt for prompt in queries if prompt is not None)
     count = "total" if "total" in prompts.source else "shots"
     source = {**prompts.source, count: 0, "labels": "correct"}
     return PromptBatch(bare, source) if len(bare) == len(prompts) else None
@@ -210,7 +210,7 @@ def check_one_way(results: Iterable[Record]) -> None:
     Raises:
         ResultError: results of both.
     """
-    sources = [own.provenance.get("prompts", {}) for own in results]
+    sources = [result.provenance.get("prompts", {}) for result in results]
     ways = {said_demonstrations(source) for source in sources if "total" in source}
     others = {said_demonstrations(source) for source in sources if "shots" in source}
     if ways and others:
@@ -234,7 +234,7 @@ def halves(pair: Pair, seed: int = 0) -> tuple[Pair, Pair]:
             two queries in either half.
     """
     queries = [query(prompt) for prompt in pair[0]]
-    again = [n for n, own in enumerate(queries) if own and own in queries[:n]]
+    again = [n for n, texts in enumerate(queries) if texts and texts in queries[:n]]
     if again:
         raise PromptError(
             f"Query {again[0]} is that of an earlier prompt, so that heads could be tested on what chose "

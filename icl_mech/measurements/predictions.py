@@ -168,8 +168,8 @@ class Predictions(Result):
         if self.answers is not None:
             table["answer"] = [self.labels[c] for c in self.answers.tolist()]
         for name in ("answer_log_prob", "answer_rank", "exact_match"):
-            if (own := getattr(self, name)) is not None:
-                table[name] = own.tolist()
+            if (values := getattr(self, name)) is not None:
+                table[name] = values.tolist()
         columns = {f"logit {name}": self.label_logits[:, c] for c, name in enumerate(self.labels)}
         return pd.DataFrame(table | {key: value.tolist() for key, value in columns.items()})
 
@@ -213,30 +213,35 @@ class Predict(Measurement[Predictions]):
     def passes(self, model: LanguageModel, data: PromptBatch) -> list[Pass]:
         """The prompts, and whole words after them where all their tokens count."""
         longer = longer_words(data).values() if self._differs(data) else ()
-        words = [word_pass(data, own, "label words") for own in longer]
+        words = [word_pass(data, label_words, "label words") for label_words in longer]
         if self.score == "first" != data.score:
-            data = PromptBatch(tuple(replace(own, score="first") for own in data), data.source)
-        one = Pass(data, [PredictionReading(self.top_k)], title="predictions")
-        return [one, *words, *accepted_passes(data)]
+            data = PromptBatch(
+                tuple(replace(prompt, score="first") for prompt in data), data.source
+            )
+        first = Pass(data, [PredictionReading(self.top_k)], title="predictions")
+        return [first, *words, *accepted_passes(data)]
 
     def result(self, model: LanguageModel, data: PromptBatch, read: list[Any]) -> Predictions:
         """Predictions by the first tokens, or by whole words; and how the accepted answers fare."""
         (first,), *words = read
-        found = predictions(first, data)
+        result = predictions(first, data)
         labels = [*longer_words(data)] if self._differs(data) else []
-        if best := best_of([own for (own,) in words[len(labels) :]], data):
-            found = replace(
-                found, answer_log_prob=best.log_prob, answer_rank=best.rank, exact_match=best.greedy
+        if best := best_of([scores for (scores,) in words[len(labels) :]], data):
+            result = replace(
+                result,
+                answer_log_prob=best.log_prob,
+                answer_rank=best.rank,
+                exact_match=best.greedy,
             )
         if not self._differs(data) or not self.score:
-            return found
-        sums = {label: own.log_prob for label, (own,) in zip(labels, words, strict=False)}
+            return result
+        sums = {label: scores.log_prob for label, (scores,) in zip(labels, words, strict=False)}
         _, log_probs, *_ = scored(first, sums, data, self.score)
         if data.answer_kind == "vocabulary":
-            return replace(found, log_probs=log_probs)
-        logits = found.label_logits if data.score == "first" else log_probs
+            return replace(result, log_probs=log_probs)
+        logits = result.label_logits if data.score == "first" else log_probs
         predicted = log_probs.argmax(-1)
-        return replace(found, label_logits=logits, log_probs=log_probs, predicted=predicted)
+        return replace(result, label_logits=logits, log_probs=log_probs, predicted=predicted)
 
     def _differs(self, data: PromptBatch) -> bool:
         """True if whole words are scored, and not as the prompts say."""

@@ -78,8 +78,8 @@ def provenance(
         "float32_products": products,
         "date": now(),
     }
-    for other in false:
-        origin["false_prompts"] = prompt_source(other)
+    for prompts in false:
+        origin["false_prompts"] = prompt_source(prompts)
     return origin
 
 
@@ -90,12 +90,16 @@ def float32_products() -> str:
     switched on through `torch.backends` counts.
     """
     try:
-        found = torch.get_float32_matmul_precision()
+        precision = torch.get_float32_matmul_precision()
     except RuntimeError:  # switched by the newer of torch's two ways, which the older does not read
-        found = "highest"
+        precision = "highest"
     backends = (torch.backends.cuda.matmul, torch.backends)
-    chosen = [own for one in backends if (own := getattr(one, "fp32_precision", "none")) != "none"]
-    return "high" if found == "highest" and chosen[:1] == ["tf32"] else found
+    chosen = [
+        setting
+        for backend in backends
+        if (setting := getattr(backend, "fp32_precision", "none")) != "none"
+    ]
+    return "high" if precision == "highest" and chosen[:1] == ["tf32"] else precision
 
 
 def prompt_source(prompts: PromptBatch) -> dict[str, Any]:
@@ -104,8 +108,8 @@ def prompt_source(prompts: PromptBatch) -> dict[str, Any]:
     Classes, the usual kind, are not named.
     """
     kind = prompts.answer_kind
-    other = {} if kind == "classes" else {"answer_kind": kind}
-    return {**prompts.source, "count": len(prompts), "digest": prompts.digest, **other}
+    kind_entry = {} if kind == "classes" else {"answer_kind": kind}
+    return {**prompts.source, "count": len(prompts), "digest": prompts.digest, **kind_entry}
 
 
 def now() -> str:
@@ -154,8 +158,8 @@ class Identity:
         if isinstance(model, dict):
             parts["model"] = {name: v for name, v in model.items() if name not in UNCOUNTED}
         for side in ("prompts", "false_prompts"):
-            if isinstance(own := parts.get(side), dict):
-                parts[side] = {name: v for name, v in own.items() if name not in IN_DIGEST}
+            if isinstance(source := parts.get(side), dict):
+                parts[side] = {name: v for name, v in source.items() if name not in IN_DIGEST}
         return cls(parts)
 
     @property
@@ -170,12 +174,12 @@ class Identity:
 
     def _differing(self, other: "Identity") -> Iterator[str]:
         for part in PARTS:
-            one, two = self.parts.get(part), other.parts.get(part)
-            if part not in NAMED or not (isinstance(one, dict) and isinstance(two, dict)):
-                if one != two:
+            first, second = self.parts.get(part), other.parts.get(part)
+            if part not in NAMED or not (isinstance(first, dict) and isinstance(second, dict)):
+                if first != second:
                     yield part
                 continue
-            for name in {**one, **two}:
-                early = name in LATER and not (one.get(name) and two.get(name))
-                if one.get(name) != two.get(name) and not early:
+            for name in {**first, **second}:
+                early = name in LATER and not (first.get(name) and second.get(name))
+                if first.get(name) != second.get(name) and not early:
                     yield f"{name} of the {part}"

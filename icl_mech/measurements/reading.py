@@ -57,7 +57,7 @@ def same_answer(one: Read, other: Read, prompts: PromptBatch) -> Bool[Tensor, " 
     """Whether two runs answer alike: the same class or choice, of texts the same greedy token."""
     if prompts.answer_kind == "vocabulary":
         return one[2][:, 0] == other[2][:, 0]
-    return same_label(*(predicted(own[0], own[2], prompts) for own in (one, other)))
+    return same_label(*(predicted(read[0], read[2], prompts) for read in (one, other)))
 
 
 def predicted(

@@ -57,8 +57,8 @@ def probe(model: LanguageModel, tokens: Sequence[int]) -> Float[Tensor, "pos d_m
         tokens[:PROBE], label_positions=[], label_classes=[], label_tokens=[]
     )
     (residuals,) = run(model, PromptBatch((first,)), [Residuals()], progress=False)
-    found: Tensor = residuals[0]
-    return found
+    residual: Tensor = residuals[0]
+    return residual
 
 
 def check_same_model(
@@ -100,8 +100,8 @@ def is_like(
 
     Half precision differs between devices by about 1 %, other weights by far more.
     """
-    found = probe(model, tokens)
-    gap = float((found.double() - probed.double()).norm())
+    residuals = probe(model, tokens)
+    gap = float((residuals.double() - probed.double()).norm())
     return gap <= (0.05 if half else 1e-3) * float(probed.norm())
 
 
@@ -111,10 +111,10 @@ def check_same_weights(model: LanguageModel, made: Result, what: str, remedy: st
     Raises:
         RunError: says what to do.
     """
-    own = made.provenance.get("model", {})
-    if own.get("weights") not in (None, model.fingerprint()):
+    recorded = made.provenance.get("model", {})
+    if recorded.get("weights") not in (None, model.fingerprint()):
         raise RunError(
-            f"{what} of other weights ({own.get('name')!r}) than {model.info.name!r} has; {remedy}."
+            f"{what} of other weights ({recorded.get('name')!r}) than {model.info.name!r} has; {remedy}."
         )
 
 

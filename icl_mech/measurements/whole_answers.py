@@ -61,13 +61,13 @@ class WordReading(AtLast, Reading[WordScores]):
             rows = segment.target_row + torch.where(inside, offset, 0)
             logits = at_least_float32(segment.model.logits(activation[segment.rows, rows]))
             tokens = torch.tensor([word[min(offset, len(word) - 1)] for word in words])
-            own = to_device(tokens, device)[:, None]
-            log_probs = logits.log_softmax(-1).gather(1, own)[:, 0]
+            token_ids = to_device(tokens, device)[:, None]
+            log_probs = logits.log_softmax(-1).gather(1, token_ids)[:, 0]
             total += torch.where(inside, log_probs, torch.zeros_like(log_probs))
-            greedy *= (logits.argmax(-1) == own[:, 0]) | ~inside
+            greedy *= (logits.argmax(-1) == token_ids[:, 0]) | ~inside
             if not offset:
                 # Ids below 2^24 are exact in float32, and every vocabulary is smaller.
-                rank = (logits > logits.gather(1, own)).sum(-1).float()
+                rank = (logits > logits.gather(1, token_ids)).sum(-1).float()
         return torch.stack([total, greedy, rank], dim=1)
 
     def collect(self, kept: Kept) -> WordScores:
@@ -106,8 +106,8 @@ def accepted_answers(prompts: PromptBatch) -> list[tuple[Word, ...]]:
     """
     if prompts.answer_kind == "classes":
         return []
-    found = [tuple(dict.fromkeys(prompt.accepted)) or _behind(prompt) for prompt in prompts]
-    return found if all(found) else []
+    answers = [tuple(dict.fromkeys(prompt.accepted)) or _behind(prompt) for prompt in prompts]
+    return answers if all(answers) else []
 
 
 def _behind(prompt: Prompt) -> tuple[Word, ...]:
@@ -118,7 +118,8 @@ def _behind(prompt: Prompt) -> tuple[Word, ...]:
 def _apart(answers: Sequence[Word]) -> list[bool]:
     """False for answers that begin with another accepted one, whose probability holds theirs."""
     return [
-        not any(own != other and own[: len(other)] == other for other in answers) for own in answers
+        not any(answer != other and answer[: len(other)] == other for other in answers)
+        for answer in answers
     ]
 
 
@@ -130,7 +131,11 @@ def accepted_passes(prompts: PromptBatch) -> list[Pass]:
     answers = accepted_answers(prompts)
     most = max(map(len, answers), default=0)
     return [
-        word_pass(prompts, [own[min(place, len(own) - 1)] for own in answers], "whole answers")
+        word_pass(
+            prompts,
+            [accepted[min(place, len(accepted) - 1)] for accepted in answers],
+            "whole answers",
+        )
         for place in range(most)
     ]
 
@@ -142,11 +147,11 @@ def best_of(read: Sequence[WordScores], prompts: PromptBatch) -> WordScores | No
     """
     if not read:
         return None
-    log_probs = torch.stack([own.log_prob for own in read])
-    apart = [_apart(own) for own in accepted_answers(prompts)]
-    there = torch.tensor([[*own, *[False] * (len(read) - len(own))] for own in apart]).T
+    log_probs = torch.stack([scores.log_prob for scores in read])
+    apart = [_apart(accepted) for accepted in accepted_answers(prompts)]
+    there = torch.tensor([[*flags, *[False] * (len(read) - len(flags))] for flags in apart]).T
     return WordScores(
         log_probs.where(there, torch.tensor(-torch.inf)).logsumexp(0),
-        torch.stack([own.greedy for own in read]).any(0),
-        torch.stack([own.rank for own in read]).amin(0),
+        torch.stack([scores.greedy for scores in read]).any(0),
+        torch.stack([scores.rank for scores in read]).amin(0),
     )

@@ -44,7 +44,7 @@ def whole_words(
             so that what they begin with is run once.
     """
     kinds = (AnswerReading, PredictionReading)
-    places = [n for n, own in enumerate(readings) if isinstance(own, kinds)]
+    places = [n for n, reading in enumerate(readings) if isinstance(reading, kinds)]
     if prompts.score == "first" or not places:
         return values
     longer = longer_words(prompts)
@@ -54,20 +54,24 @@ def whole_words(
         words = [word for label in labels for word in longer[label]]
         rows = PromptBatch(prompts.prompts * len(labels), prompts.source)
         read = again(word_pass(rows, words, "label words"), partial(followed, words=words))
-        for found, (own,) in zip(sums, read, strict=True):
-            found.update(zip(labels, own.log_prob.split(len(prompts)), strict=True))
-    whole = [[*own] for own in values]
-    for found, own in zip(sums, whole, strict=True):
+        for by_class, (scores,) in zip(sums, read, strict=True):
+            by_class.update(zip(labels, scores.log_prob.split(len(prompts)), strict=True))
+    whole = [[*row] for row in values]
+    for by_class, scores in zip(sums, whole, strict=True):
         for place in places:
-            score = _answers if isinstance(own[place], Answers) else scored
-            own[place] = score(own[place], found, prompts, prompts.score)
+            score = _answers if isinstance(scores[place], Answers) else scored
+            scores[place] = score(scores[place], by_class, prompts, prompts.score)
     return whole
 
 
 def longer_words(prompts: PromptBatch) -> dict[int, list[Word]]:
     """The label word of each prompt, for the classes whose word has several tokens in some."""
     words = {c: [prompt.label_words[c] for prompt in prompts] for c in range(prompts.n_labels)}
-    return {label: own for label, own in words.items() if any(len(word) > 1 for word in own)}
+    return {
+        label: of_class
+        for label, of_class in words.items()
+        if any(len(word) > 1 for word in of_class)
+    }
 
 
 def scored(read: Read, sums: Mapping[int, Tensor], prompts: PromptBatch, score: WordScore) -> Read:
@@ -92,8 +96,8 @@ def _answers(
 ) -> Answers:
     """The same of `AnswerReading`."""
     first, nothing = read.label_logits - read.log_sum[:, None], torch.empty(0)
-    own = nothing, first, nothing, nothing
-    scores, sums_of_all = (scored(own, sums, prompts, kind)[0] for kind in (score, "sum"))
+    as_read = nothing, first, nothing, nothing
+    scores, sums_of_all = (scored(as_read, sums, prompts, kind)[0] for kind in (score, "sum"))
     return Answers(scores, torch.zeros_like(read.log_sum), sums_of_all)
 
 
@@ -114,10 +118,10 @@ def check_first_tokens_differ(prompts: PromptBatch, what: str) -> None:
     Raises:
         PromptError: names two of them, and what can be done.
     """
-    if (found := alike(prompts)) is not None:
-        one, two, token = found
+    if (pair := alike(prompts)) is not None:
+        first, second, token = pair
         raise PromptError(
-            f"{what} reads the first token of each label word, which {one!r} and {two!r} have in common "
+            f"{what} reads the first token of each label word, which {first!r} and {second!r} have in common "
             f"(id {token}), so that it cannot tell them apart. Give labels that begin differently, or "
             "measure what scores whole words: predict, isolation, extraction, compression, edge cuts, "
             "calibration, steering."

@@ -147,7 +147,9 @@ def _level(
     # Independent groups: variances of their mean add up, and so do those of the ends.
     inner_variances = torch.stack([estimate.variances for estimate in inner])
     variances = inner_variances.sum(0) / count**2
-    freedom = _freedom(inner_variances.mean(1), torch.stack([estimate.freedom for estimate in inner]))
+    freedom = _freedom(
+        inner_variances.mean(1), torch.stack([estimate.freedom for estimate in inner])
+    )
     half = _student(freedom) * variances.sqrt()
     within = value - half[0], value + half[1]
     if count > 1:
@@ -159,7 +161,9 @@ def _level(
     if kind != "value":
         least, most = RANGES[kind]
         low, high = low.clamp(min=least), high.clamp(max=most)
-    sizes = [sum(own) / count for own in zip(*(own.sizes for own in inner), strict=True)]
+    sizes = [
+        sum(counts) / count for counts in zip(*(estimate.sizes for estimate in inner), strict=True)
+    ]
     return _Estimated(value, low, high, groups, within, (float(count), *sizes), variances, freedom)
 
 
@@ -181,7 +185,10 @@ def _prompts(
         per_prompt = samples if minus is None else samples - minus.double()
         value, (low, high) = per_prompt.mean(0), mean_ends(per_prompt, kind)
     elif minus is None:
-        value, (low, high) = statistic(samples.mean(0)[None])[0], bootstrap_interval(samples, statistic)
+        value, (low, high) = (
+            statistic(samples.mean(0)[None])[0],
+            bootstrap_interval(samples, statistic),
+        )
     else:
         function = statistic
 

@@ -81,7 +81,11 @@ def kinds_test(
             (named_values if named else other_values).setdefault(word, []).append(value)
     named = [float(np.mean(seen)) for seen in named_values.values()]
     most = min(map(len, named_values.values()), default=1)
-    rest = [float(np.mean(_some(seen, most))) for word, seen in other_values.items() if word not in named_values]
+    rest = [
+        float(np.mean(_some(seen, most)))
+        for word, seen in other_values.items()
+        if word not in named_values
+    ]
     if not named or not rest:
         return KindsTest(float("nan"), float("nan"), len(named), len(rest), float("nan"))
     every = np.array([*named, *rest])

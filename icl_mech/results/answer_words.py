@@ -155,24 +155,24 @@ def in_words_of(kind: str, found: T, *, named: bool = False) -> T:
         found: A text, a shape, figure or definition, or a tuple or list of them.
         named: Only label words are named otherwise: texts may be those of prompts.
     """
-    own: Any = found
+    content: Any = found
     if kind not in _OTHERS:
         return found
-    if isinstance(own, str):
-        own = _reworded(own, kind, named)
-    elif isinstance(own, tuple | list):
-        own = type(own)(in_words_of(kind, part, named=named) for part in own)
-    elif is_dataclass(own) and not isinstance(own, type):
+    if isinstance(content, str):
+        content = _reworded(content, kind, named)
+    elif isinstance(content, tuple | list):
+        content = type(content)(in_words_of(kind, part, named=named) for part in content)
+    elif is_dataclass(content) and not isinstance(content, type):
         changed = {
-            item.name: in_words_of(kind, value, named=item.name in _NAMES)
-            for item in fields(own)
-            if item.name not in _NO_WORDS
-            and isinstance(value := getattr(own, item.name), str | tuple | list)
+            field.name: in_words_of(kind, value, named=field.name in _NAMES)
+            for field in fields(content)
+            if field.name not in _NO_WORDS
+            and isinstance(value := getattr(content, field.name), str | tuple | list)
             # A table of a lens holds words of the model.
-            and not (item.name == "words" and isinstance(value, tuple))
+            and not (field.name == "words" and isinstance(value, tuple))
         }
-        own = replace(own, **changed)
-    result: T = own
+        content = replace(content, **changed)
+    result: T = content
     return result
 
 
@@ -199,10 +199,10 @@ def _reworded(text: str, kind: str, named: bool) -> str:
 
 
 def _replaced(text: str, words: Words) -> str:
-    for pattern, other in words:
+    for pattern, replacement in words:
 
-        def put(match: re.Match[str], other: str = other) -> str:
-            new = match.expand(other)
+        def put(match: re.Match[str], replacement: str = replacement) -> str:
+            new = match.expand(replacement)
             if match.group()[:1].isupper():
                 return new[:1].upper() + new[1:]
             return new

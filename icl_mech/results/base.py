@@ -45,9 +45,9 @@ class Result(Shown):
 
     def _estimate(self, quantity: str) -> "xr.DataArray":
         """One quantity with its 95 % interval; the others are not resampled."""
-        found = estimated(quantity, self._all_quantities()[quantity], self.coordinates())
-        found.attrs["unit"] = in_words_of(answer_kind(self.provenance), found.attrs["unit"])
-        return found
+        array = estimated(quantity, self._all_quantities()[quantity], self.coordinates())
+        array.attrs["unit"] = in_words_of(answer_kind(self.provenance), array.attrs["unit"])
+        return array
 
     def to_xarray(self) -> "xr.Dataset":
         """Per-prompt values with named axes and labels, the axis `prompt` first.
@@ -110,17 +110,17 @@ class Result(Shown):
         Raises:
             ResultError: an unknown quantity, or a result without per-prompt numbers of one shape.
         """
-        if quantity is None and (own := self.plain_table()) is not None:
-            return own
+        if quantity is None and (plain := self.plain_table()) is not None:
+            return plain
         main = self._main(quantity)
         if wide:
             return across(self._estimate(main))
         names = [main] if quantity is not None else self._alike(main)
-        found = table({name: self._estimate(name) for name in names})
+        frame = table({name: self._estimate(name) for name in names})
         if quantity is None:
-            found = found.assign(**self.more_columns())
+            frame = frame.assign(**self.more_columns())
         order = {"ascending": False, "kind": "stable", "ignore_index": True}
-        return found.sort_values(main, **order) if self.ranked else found
+        return frame.sort_values(main, **order) if self.ranked else frame
 
     def plain_table(self) -> "pd.DataFrame | None":
         """The table of a result that keeps no numbers by prompt."""
@@ -129,8 +129,12 @@ class Result(Shown):
     def _alike(self, main: str) -> list[str]:
         """The main quantity, then those over the same axes."""
         known = self._all_quantities()
-        own = known[main]
-        alike = [name for name, other in known.items() if other.dims == own.dims and name != main]
+        main_quantity = known[main]
+        alike = [
+            name
+            for name, quantity in known.items()
+            if quantity.dims == main_quantity.dims and name != main
+        ]
         return [main, *alike]
 
     def more_columns(self) -> Mapping[str, Any]:
@@ -226,7 +230,10 @@ class Samples(Result):
 
         ends = [end.numpy() for end in (self.values, self.low, self.high)]
         # Lists: xarray takes a tuple of labels for dims, data and attributes.
-        coords = {"end": list(ENDS), **{dim: list(own) for dim, own in self.coordinates().items()}}
+        coords = {
+            "end": list(ENDS),
+            **{dim: list(labels) for dim, labels in self.coordinates().items()},
+        }
         return xr.DataArray(ends, coords, ("end", *self.dims), attrs={"unit": self.unit})
 
     def _main(self, quantity: str | None) -> str:
@@ -246,7 +253,7 @@ class Samples(Result):
         """
         if self.values.numel() != 1:
             sizes = ", ".join(
-                f"{dim} ({len(own)})" for dim, own in zip(self.dims, self.labels, strict=True)
+                f"{dim} ({len(labels)})" for dim, labels in zip(self.dims, self.labels, strict=True)
             )
             raise ResultError(f"{self.name} is one number for each {sizes}; name the one you want.")
         return Interval(*(float(end.flatten()[0]) for end in (self.values, self.low, self.high)))
@@ -261,8 +268,8 @@ class Samples(Result):
         cell = int(self.values.nan_to_num().abs().argmax())
         place = torch.unravel_index(torch.tensor(cell), self.values.shape)
         named = ", ".join(
-            f"{dim} {own[int(index)]}"
-            for dim, own, index in zip(self.dims, self.labels, place, strict=True)
+            f"{dim} {labels[int(index)]}"
+            for dim, labels, index in zip(self.dims, self.labels, place, strict=True)
         )
         ends = Interval(*(float(end.flatten()[cell]) for end in (self.values, self.low, self.high)))
         return f"{heading}: {ends} at {named}, the largest of {self.values.numel()}"
@@ -320,13 +327,15 @@ def selected(result: Result, name: str, labels: Mapping[str, Any]) -> Samples:
         samples = None
     value, low, high = (torch.tensor(end) for end in chosen.values)
     ends = {d: " to ".join(map(str, chosen[d].values[[0, -1]])) for d in labels if d in chosen.dims}
-    places = [f"{d} {ends[d] if isinstance(own, slice) else own}" for d, own in labels.items()]
+    places = [
+        f"{d} {ends[d] if isinstance(label, slice) else label}" for d, label in labels.items()
+    ]
     means = quantity is None or quantity.statistic is None
-    own = torch.tensor(samples.values) if samples is not None and means else None
+    prompt_values = torch.tensor(samples.values) if samples is not None and means else None
     dims = tuple(map(str, chosen.dims[1:]))
     shown = [quantity] if quantity and quantity.statistic is not None else []
-    if quantity and own is not None:
-        shown = [replace(quantity, dims=dims, per_prompt=own)]
+    if quantity and prompt_values is not None:
+        shown = [replace(quantity, dims=dims, per_prompt=prompt_values)]
     return Samples(
         name=name,
         dims=dims,
@@ -334,7 +343,7 @@ def selected(result: Result, name: str, labels: Mapping[str, Any]) -> Samples:
         values=value,
         low=low,
         high=high,
-        per_prompt=own,
+        per_prompt=prompt_values,
         unit=str(chosen.attrs.get("unit", name)),
         heading=", ".join([name.replace("_", " "), *places]),
         note=basis(result, quantity="") + doubts(shown),

@@ -135,11 +135,14 @@ def curves(
             f"{found.name} has the axes {found.dims}; curves need {along!r} and one more."
         )
     ends = found.values, found.low, found.high
-    own: tuple[str, ...] = (found.name,)
+    curve_names: tuple[str, ...] = (found.name,)
     rows = [end[None] for end in ends]
     if len(found.dims) == 2:
-        other = 1 - found.dims.index(along)
-        own, rows = tuple(map(str, found.labels[other])), [end.movedim(other, 0) for end in ends]
+        axis = 1 - found.dims.index(along)
+        curve_names, rows = (
+            tuple(map(str, found.labels[axis])),
+            [end.movedim(axis, 0) for end in ends],
+        )
     places = found.labels[found.dims.index(along)]
     numbers = all(isinstance(place, int | float) for place in places)
     values, low, high = rows
@@ -147,9 +150,11 @@ def curves(
         "y_title": found.unit,
         "note": found.note,
         "x": tuple(map(float, places)) if numbers else None,
-        "meanings": tuple(ABOUT[name] for name in own) if set(own) <= set(ABOUT) else (),
+        "meanings": tuple(ABOUT[name] for name in curve_names)
+        if set(curve_names) <= set(ABOUT)
+        else (),
     }
-    return LayerCurves(title, tuple(names) or own, values, low, high, **given | more)
+    return LayerCurves(title, tuple(names) or curve_names, values, low, high, **given | more)
 
 
 FEW = "too few for intervals"
@@ -164,7 +169,7 @@ def points_of_few(shape: Shape, quantities: Mapping[str, Quantity]) -> Shape:
     Student's interval of two prompts is 13 standard errors wide to either side, and a Wilson interval of
     two covers half of the axis at least.
     """
-    count = max((own.count for own in quantities.values()), default=FEWEST_PROMPTS)
+    count = max((quantity.count for quantity in quantities.values()), default=FEWEST_PROMPTS)
     if count >= FEWEST_PROMPTS or not isinstance(shape, LayerCurves | Bars | Windows):
         return shape
     none, few = torch.full_like(shape.values, torch.nan), f"{FEW} ({FEWEST_PROMPTS} at least)"
@@ -216,9 +221,11 @@ def dots(
         raise ResultError(f"{found.name} has the axes {found.dims}; dots need at most two.")
     ends = found.values, found.low, found.high
     rows = list(ends) if len(found.dims) == 2 else [end.reshape(-1, 1) for end in ends]
-    own = [tuple(map(str, labels)) for labels in found.labels]
-    lines = tuple(groups) or (own[0] if own else (found.name,))
-    inside = tuple(names) or (own[1] if len(own) == 2 else (found.unit or found.name,))
+    axis_labels = [tuple(map(str, labels)) for labels in found.labels]
+    lines = tuple(groups) or (axis_labels[0] if axis_labels else (found.name,))
+    inside = tuple(names) or (
+        axis_labels[1] if len(axis_labels) == 2 else (found.unit or found.name,)
+    )
     given: dict[str, Any] = {"y_title": found.unit or found.name, "note": found.note}
     values, low, high = rows
     return Bars(title, lines, inside, values, low, high, **given | more)

@@ -56,10 +56,10 @@ def given_path(path: object, what: str = "folder", *, option: str = "") -> Path:
             f"{option or what}={path!r}; give the path of a {what}, such as {example!r}."
         )
     try:
-        found = Path(path).expanduser().resolve()
+        resolved = Path(path).expanduser().resolve()
         with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
-            found.lstat()
-        return found
+            resolved.lstat()
+        return resolved
     except (OSError, RuntimeError, ValueError) as error:
         raise ResultError(f"{option or what}={str(path)!r} is no usable path: {error}.") from error
 
@@ -83,10 +83,10 @@ def check_names(names: Iterable[object]) -> None:
                 f"{name!r} cannot be the name of a result, which becomes the name of a folder; give "
                 "one such as 'flow' or 'my_scores', without slashes and dots at its ends."
             )
-        other = seen.setdefault(name.casefold(), name)
-        if other != name:
+        earlier = seen.setdefault(name.casefold(), name)
+        if earlier != name:
             raise ResultError(
-                f"Results {other!r} and {name!r} would share a folder where case does not count; give "
+                f"Results {earlier!r} and {name!r} would share a folder where case does not count; give "
                 "one another name."
             )
 
@@ -168,7 +168,7 @@ def jsonable(value: object) -> Any:
     """Plain JSON values; not-a-number and infinities become None and their names."""
     value = value.item() if isinstance(value, np.generic) else value
     if isinstance(value, Mapping):
-        plain = {str(key): jsonable(item) for key, item in value.items()}
+        plain = {str(key): jsonable(entry) for key, entry in value.items()}
         if len(plain) < len(value):
             raise ResultError(
                 f"Keys {list(value)} are not different as text, so values would be lost in a file; "
@@ -176,7 +176,7 @@ def jsonable(value: object) -> Any:
             )
         return plain
     if isinstance(value, list | tuple):
-        return [jsonable(item) for item in value]
+        return [jsonable(entry) for entry in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None if math.isnan(value) else str(value)
     if isinstance(value, str | int | float | bool) or value is None:
@@ -225,10 +225,10 @@ class Contents:
 
     def indexes(self) -> dict[str, dict[str, Any]]:
         """What earlier saves say they wrote; damaged indexes say nothing."""
-        found = {index: document for index in INDEXES if (document := self._document(index))}
-        for index, document in found.items():
+        documents = {index: document for index in INDEXES if (document := self._document(index))}
+        for index, document in documents.items():
             self.known |= {**document["files"], index: self.checksum(index) or ""}
-        return found
+        return documents
 
     def _document(self, index: str) -> dict[str, Any] | None:
         with suppress(ResultError):
@@ -246,7 +246,7 @@ class Contents:
             parts = document.get("results")
             check_names(parts if isinstance(parts, list) else ())
             names = [f"{part}/{file}" for part in parts or () for file in ("result.json", TENSORS)]
-        return {name: found for name in names if (found := self.checksum(name))}
+        return {name: checksum for name in names if (checksum := self.checksum(name))}
 
     def refuse_foreign(self, paths: Iterable[str]) -> None:
         """Refuse to write where something lies that this package did not write, or not so.
@@ -269,9 +269,9 @@ class Contents:
         Raises:
             ResultError: says what lies there.
         """
-        if other := self.indexes().keys() - {index}:
+        if others := self.indexes().keys() - {index}:
             raise ResultError(
-                f"Cannot write {index} to {str(self.path)!r}: it holds a saved {min(other)[:-5]}, which "
+                f"Cannot write {index} to {str(self.path)!r}: it holds a saved {min(others)[:-5]}, which "
                 "would be removed as a whole. Nothing was written; choose another folder, or remove it."
             )
 
@@ -284,19 +284,19 @@ class Contents:
 
     def is_own(self, path: str) -> bool:
         """True for a file as this package wrote it."""
-        file, found = self.path / path, self.checksum(path)
-        if found is None:
+        file, checksum = self.path / path, self.checksum(path)
+        if checksum is None:
             return False
-        if self.known.get(path) == found or is_own_page(file.read_bytes()):
+        if self.known.get(path) == checksum or is_own_page(file.read_bytes()):
             return True
         if "/" not in path:
             return False
         # A result in a folder of its own says so itself.
         with suppress(ResultError):
             document = read_json(file.parent / "result.json")
-            files = document["files"] or {TENSORS: found}
+            files = document["files"] or {TENSORS: checksum}
             whole = INDEXES["result.json"] <= document.keys()
-            return whole and (file.name == "result.json" or files.get(file.name) == found)
+            return whole and (file.name == "result.json" or files.get(file.name) == checksum)
         return False
 
     def checksum(self, path: str) -> str | None:

@@ -134,9 +134,11 @@ class Folder:
         probe.unlink()
         there = sorted(e.name for e in self.path.iterdir() if not e.name.startswith(_HIDDEN))
         if there and not (self._overwrite or self._beside):
-            found = "results that were saved before" if documents else f"other files ({there[0]})"
+            contents = (
+                "results that were saved before" if documents else f"other files ({there[0]})"
+            )
             raise ResultError(
-                f"Cannot write to {str(self.path)!r}: it holds {found}. Nothing was written; choose a new "
+                f"Cannot write to {str(self.path)!r}: it holds {contents}. Nothing was written; choose a new "
                 "or empty folder, or give overwrite=True, which replaces only what was saved before and "
                 "leaves all other files alone."
             )
@@ -160,8 +162,8 @@ class Folder:
     def keep(self, path: str) -> None:
         """List a file that lies there already, unless it is put anew."""
         with self._writing():
-            if path not in self.files and (found := self._contents.checksum(path)):
-                self.files[path] = found
+            if path not in self.files and (checksum := self._contents.checksum(path)):
+                self.files[path] = checksum
 
     def commit(self, index: str, document: Mapping[str, Any]) -> None:
         """Put the index in place, and with it everything that was put.
@@ -230,7 +232,7 @@ class Folder:
 
     def _finish(self, files: Mapping[str, str], replaced: Mapping[str, str]) -> None:
         """Give committed files their names and remove those they replace; can be repeated."""
-        for path, checksum in sorted(files.items(), key=lambda item: item[0].split("/")):
+        for path, checksum in sorted(files.items(), key=lambda entry: entry[0].split("/")):
             staged, final = hidden(self.path, path, checksum), self.path / path
             if staged.exists() and self._contents.checksum(path) in (
                 None,
@@ -241,7 +243,7 @@ class Folder:
                 staged.replace(final)
         # An index goes before what it lists.
         for path, checksum in sorted(
-            replaced.items(), key=lambda item: (item[0] not in INDEXES, item)
+            replaced.items(), key=lambda entry: (entry[0] not in INDEXES, entry)
         ):
             if path not in files and self._contents.checksum(path) == checksum:
                 (self.path / path).unlink()

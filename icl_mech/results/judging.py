@@ -61,9 +61,9 @@ def opening(status: Status, few: str = "", **words: str) -> str:
         few: What it would rest on where it cannot be judged, `4 prompts`.
         **words: Other words for a status (`not_shown="In no layer:"`), as they are.
     """
-    own = words.get(status.replace(" ", "_"))
-    if own is not None:
-        return own
+    chosen = words.get(status.replace(" ", "_"))
+    if chosen is not None:
+        return chosen
     return f"{OPENINGS[status]}{f' from {few}' if few and status == 'cannot be judged' else ''}:"
 
 
@@ -104,13 +104,13 @@ def as_interval(effect: Given) -> Interval | None:
             "Interval(value, low, high), or None where there is none."
         )
     names = ("value", "low", "high")
-    value, low, high = (number(name, own) for name, own in zip(names, entries, strict=True))
-    found = Interval(value, low, high)
-    if not all(map(isfinite, found)):
-        return found
-    if low > high + rounding_of(found):
+    value, low, high = (number(name, entry) for name, entry in zip(names, entries, strict=True))
+    interval = Interval(value, low, high)
+    if not all(map(isfinite, interval)):
+        return interval
+    if low > high + rounding_of(interval):
         raise ResultError(
-            f"The interval {shown(tuple(found))} has its low end above its high end; give "
+            f"The interval {shown(tuple(interval))} has its low end above its high end; give "
             f"Interval(value, low, high): ({value:.4g}, {high:.4g}, {low:.4g})?"
         )
     return Interval(value, min(low, value), max(high, value))
@@ -144,8 +144,8 @@ def _side(null: float, rising: bool) -> tuple[float, bool]:
 
 def _count(prompts: int | None) -> int | None:
     """A plain number of prompts."""
-    found: int | None = conformed("prompts", prompts, int | None, ResultError)
-    return found
+    count: int | None = conformed("prompts", prompts, int | None, ResultError)
+    return count
 
 
 def judged(
@@ -171,15 +171,15 @@ def judged(
     Raises:
         ResultError: see `as_interval`; a null that is no number, a number of prompts that is not whole.
     """
-    own, (null, rising), prompts = as_interval(effect), _side(null, rising), _count(prompts)
-    other = null if opposite is None else number("opposite", opposite)
-    if own is None or not all(map(isfinite, (*own, null))) or isnan(other):
+    interval, (null, rising), prompts = as_interval(effect), _side(null, rising), _count(prompts)
+    opposite_null = null if opposite is None else number("opposite", opposite)
+    if interval is None or not all(map(isfinite, (*interval, null))) or isnan(opposite_null):
         return "cannot be judged"
     if prompts is not None and prompts < FEWEST_PROMPTS:
         return "cannot be judged"
     # Ends that rounding alone moved off the null touch it.
-    low, high = (other, null) if rising else (null, other)
-    above, below = own.low > high + ROUNDING, own.high < low - ROUNDING
+    low, high = (opposite_null, null) if rising else (null, opposite_null)
+    above, below = interval.low > high + ROUNDING, interval.high < low - ROUNDING
     if not (above or below):
         return "not shown"
     return "supported" if above == rising else "opposite"
@@ -200,11 +200,11 @@ def judged_twice(
         opposite: The p-value of the other side.
         prompts: How many there are.
     """
-    own = judged(effect, prompts=prompts)
-    if own == "cannot be judged" or not smallest <= CHANCE:
+    status = judged(effect, prompts=prompts)
+    if status == "cannot be judged" or not smallest <= CHANCE:
         return "cannot be judged"
-    by_chance = {"supported": p_value, "opposite": opposite}.get(own, 0.0)
-    return own if by_chance <= CHANCE else "not shown"
+    by_chance = {"supported": p_value, "opposite": opposite}.get(status, 0.0)
+    return status if by_chance <= CHANCE else "not shown"
 
 
 def jointly(*comparisons: Status) -> Status:
@@ -212,10 +212,10 @@ def jointly(*comparisons: Status) -> Status:
 
     It is clear where every comparison is, in the same direction, and not shown otherwise.
     """
-    found = set(comparisons)
-    if not found or "cannot be judged" in found:
+    statuses = set(comparisons)
+    if not statuses or "cannot be judged" in statuses:
         return "cannot be judged"
-    return found.pop() if len(found) == 1 else "not shown"
+    return statuses.pop() if len(statuses) == 1 else "not shown"
 
 
 def together(*required: Status) -> Status:
@@ -224,10 +224,10 @@ def together(*required: Status) -> Status:
     One that cannot be judged: the claim cannot be judged. Supported and opposite: every one is.
     Not shown: none is clear. Mixed: they disagree.
     """
-    found = set(required)
-    if not found or "cannot be judged" in found:
+    statuses = set(required)
+    if not statuses or "cannot be judged" in statuses:
         return "cannot be judged"
-    return found.pop() if len(found) == 1 else "mixed"
+    return statuses.pop() if len(statuses) == 1 else "mixed"
 
 
 class Controlled(Interval):
@@ -341,20 +341,22 @@ def p_value(effect: Given, *, null: float = 0.0, prompts: int | None = None) -> 
     """
     from scipy.stats import norm
 
-    own, prompts = as_interval(effect), _count(prompts)
-    far = distance(own, null=null)
-    if far is None or own is None:
+    interval, prompts = as_interval(effect), _count(prompts)
+    far = distance(interval, null=null)
+    if far is None or interval is None:
         return None
     if far == 0 or abs(far) == inf:
         return 0.5 if far == 0 else 0.5 ** (prompts or 0)
     if prompts is None:
         return float(norm.sf(norm.ppf(ONE_SIDED) * abs(far)))
-    if scored(own, prompts):
+    if scored(interval, prompts):
         freedom = np.asarray(min(SCORED_FREEDOM, max(1.0, prompts - 1.0)))
     else:
-        below, above = own.value - own.low, own.high - own.value
-        facing, other = (below, above) if far > 0 else (above, below)
-        freedom = leaning(np.float64(facing / other if other > rounding_of(own) else inf), prompts)
+        below, above = interval.value - interval.low, interval.high - interval.value
+        facing, away = (below, above) if far > 0 else (above, below)
+        freedom = leaning(
+            np.float64(facing / away if away > rounding_of(interval) else inf), prompts
+        )
     return float(tail(np.float64(abs(far)), freedom, prompts))
 
 
@@ -420,10 +422,10 @@ def _required(
         if beside is None:
             return Required(name, "cannot be judged", None, sample, far)
         low, high, p = beside
-        near, other = (
+        near, opposite_end = (
             (max(null, high), min(null, low)) if rising else (min(null, low), max(null, high))
         )
-        status = judged(effect, null=near, rising=rising, prompts=prompts, opposite=other)
+        status = judged(effect, null=near, rising=rising, prompts=prompts, opposite=opposite_end)
         p_values.append(p)
     if isinstance(effect, Controlled) and effect.relabelled is not None:
         above, below, smallest = effect.relabelled
@@ -452,9 +454,15 @@ def _networks(effect: Interval, values: Sequence[float]) -> tuple[float, float, 
 def combined(name: str, comparisons: Sequence[Required]) -> Required:
     """One measure of several comparisons, which must all be clear; it is as far as the weakest."""
     none = Required(name, "cannot be judged", None)
-    weakest = min(comparisons, key=lambda own: -inf if own.far is None else own.far, default=none)
-    status = jointly(*(own.status for own in comparisons))
-    return weakest._replace(name=name, status=status, p=largest(own.p for own in comparisons))
+    weakest = min(
+        comparisons,
+        key=lambda comparison: -inf if comparison.far is None else comparison.far,
+        default=none,
+    )
+    status = jointly(*(comparison.status for comparison in comparisons))
+    return weakest._replace(
+        name=name, status=status, p=largest(comparison.p for comparison in comparisons)
+    )
 
 
 MOST_TIMES = 100
@@ -474,25 +482,27 @@ def would_do(measures: Sequence[Required], unit: str = "prompt", groups: int = 1
         unit: What `n` counts.
         groups: In how many groups there are so many, whose spread is taken together.
     """
-    unclear = [own for own in measures if own.status not in ("supported", "opposite")]
-    told = []
-    for own in unclear or measures:
-        few = own.n is not None and own.n < FEWEST_PROMPTS and unit == "prompt"
-        if own.n and (few or own.status != "cannot be judged"):
-            start = f"{own.name[:1].upper()}{own.name[1:]}: " if len(measures) > 1 else ""
+    unclear = [measure for measure in measures if measure.status not in ("supported", "opposite")]
+    sentences = []
+    for measure in unclear or measures:
+        few = measure.n is not None and measure.n < FEWEST_PROMPTS and unit == "prompt"
+        if measure.n and (few or measure.status != "cannot be judged"):
+            start = f"{measure.name[:1].upper()}{measure.name[1:]}: " if len(measures) > 1 else ""
             start += f"From {FEWEST_PROMPTS} {unit}s on it can be judged. " if few else ""
             how = "as 1/√n" if unit == "prompt" else "as Student's t tells"
-            half = _narrowed(own.n, 0.5, unit, groups)
-            clear = _narrowed(own.n, max(own.far or 0.0, 0.0) * (1 - ROUNDING), unit, groups)
-            halved = f"{half} {unit}s instead of {own.n} halve the interval"
+            half = _narrowed(measure.n, 0.5, unit, groups)
+            clear = _narrowed(
+                measure.n, max(measure.far or 0.0, 0.0) * (1 - ROUNDING), unit, groups
+            )
+            halved = f"{half} {unit}s instead of {measure.n} halve the interval"
             many = (
                 f"about {clear}"
-                if clear <= MOST_TIMES * own.n
-                else f"more than {MOST_TIMES * own.n}"
+                if clear <= MOST_TIMES * measure.n
+                else f"more than {MOST_TIMES * measure.n}"
             )
-            then = _then(own.far, "" if clear <= half else f"{many} {unit}s")
-            told.append(f"{start}If its width falls {how}, {halved}{then}.")
-    return " ".join(told)
+            then = _then(measure.far, "" if clear <= half else f"{many} {unit}s")
+            sentences.append(f"{start}If its width falls {how}, {halved}{then}.")
+    return " ".join(sentences)
 
 
 def _narrowed(n: int, share: float, unit: str, groups: int) -> int:
@@ -503,8 +513,8 @@ def _narrowed(n: int, share: float, unit: str, groups: int) -> int:
         far = 1.0 if unit == "prompt" else t.ppf(ONE_SIDED, groups * (count - 1))
         return float(far / count**0.5)
 
-    most, own = MOST_TIMES * n + 1, width(n)
-    return next((m for m in range(n, most) if width(m) <= share * own * (1 + 1e-12)), most)
+    most, present = MOST_TIMES * n + 1, width(n)
+    return next((m for m in range(n, most) if width(m) <= share * present * (1 + 1e-12)), most)
 
 
 def _then(far: float | None, many: str) -> str:
@@ -520,9 +530,9 @@ def _then(far: float | None, many: str) -> str:
 
 def largest(p_values: Iterable[float | None]) -> float | None:
     """That of a statement which needs all of them; None where one is missing or not-a-number."""
-    found = [None if own is None else number("p-value", own) for own in p_values]
-    known = [own for own in found if own is not None and not isnan(own)]
-    return max(known) if found and len(known) == len(found) else None
+    numbers = [None if p is None else number("p-value", p) for p in p_values]
+    known = [p for p in numbers if p is not None and not isnan(p)]
+    return max(known) if numbers and len(known) == len(numbers) else None
 
 
 def of_statement(status: Status, p_values: Iterable[float | None]) -> float | None:
@@ -544,12 +554,12 @@ def holm(p_values: Sequence[float | None], level: float = CHANCE) -> tuple[bool,
     The smallest of m p-values is compared with level / m, the next with level / (m - 1), and so on up
     to the first that is larger. None is no statement and does not count (Holm 1979).
     """
-    each = [nan if own is None else number("p-value", own) for own in p_values]
-    order = sorted((own, place) for place, own in enumerate(each) if not isnan(own))
+    each = [nan if p is None else number("p-value", p) for p in p_values]
+    order = sorted((p, place) for place, p in enumerate(each) if not isnan(p))
     stands = [False] * len(p_values)
-    for left, (own, place) in zip(range(len(order), 0, -1), order, strict=True):
+    for left, (p, place) in zip(range(len(order), 0, -1), order, strict=True):
         # As in `judged`, ends that touch the null to rounding are no statement.
-        if own * left > level + ROUNDING:
+        if p * left > level + ROUNDING:
             break
         stands[place] = True
     return tuple(stands)
@@ -558,8 +568,8 @@ def holm(p_values: Sequence[float | None], level: float = CHANCE) -> tuple[bool,
 def disagreeing(measures: Sequence[Required]) -> str:
     """Which measures say what, for a claim on which they disagree; else which cannot be judged."""
     by_status: dict[str, list[str]] = {}
-    for own in measures:
-        by_status.setdefault(own.status, []).append(own.name)
+    for measure in measures:
+        by_status.setdefault(measure.status, []).append(measure.name)
     lacking = by_status.get("cannot be judged")
     if lacking:
         return f"{' and '.join(lacking)} cannot be judged"

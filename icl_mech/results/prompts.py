@@ -93,7 +93,7 @@ def basis(result: Record, prompts: str = "", quantity: str | None = None) -> str
     if not prompts:
         whole = origin.get("prompts", {}).get("count", 0)
         # A measurement may leave out some of the prompts it is given.
-        count = next((own.count for own in quantities.values()), whole)
+        count = next((estimated.count for estimated in quantities.values()), whole)
         prompts = counted(count, "prompt")
     shown = quantities.get(next(iter(quantities), "") if quantity is None else quantity)
     text = f"{prompts}, 95 % intervals over prompts{given(result)}"
@@ -109,11 +109,11 @@ def doubts(quantities: Iterable[Quantity]) -> str:
     every = [*quantities]
     if narrow := too_narrow(every):
         return narrow
-    own = [quantity for quantity in every if _of_values(quantity)]
-    few = [quantity.count for quantity in own if quantity.count < FEWEST_VALUES]
+    of_values = [quantity for quantity in every if _of_values(quantity)]
+    few = [quantity.count for quantity in of_values if quantity.count < FEWEST_VALUES]
     if few:
         return f"; {min(few)} prompts do not show how skewed values are ({FEWEST_VALUES} would)"
-    skewed = [found for found in map(too_skewed, own) if found[0]]
+    skewed = [counts for counts in map(too_skewed, of_values) if counts[0]]
     if not skewed:
         return ""
     cells, means, most = (list(part) for part in zip(*skewed, strict=True))
@@ -132,18 +132,18 @@ def too_skewed(quantity: Quantity) -> tuple[int, int, int]:
 
 def doubtful(results: Mapping[str, Record]) -> list[str]:
     """Sentences on whether the prompts of some results are enough for their intervals, by title."""
-    found: dict[str, list[str]] = {}
+    by_doubt: dict[str, list[str]] = {}
     counts = []
     for result in results.values():
         for name, quantity in result.quantities().items():
-            own = doubts([quantity])
-            if own:
-                found.setdefault(own.removeprefix("; "), []).append(name.replace("_", " "))
+            doubt = doubts([quantity])
+            if doubt:
+                by_doubt.setdefault(doubt.removeprefix("; "), []).append(name.replace("_", " "))
             if _of_values(quantity):
                 counts.append(quantity.count)
     short = [
-        f"Intervals of {', '.join(dict.fromkeys(names))} may be too short: {own}."
-        for own, names in found.items()
+        f"Intervals of {', '.join(dict.fromkeys(names))} may be too short: {doubt}."
+        for doubt, names in by_doubt.items()
     ]
     # Values that no prompt has do not show in any statistic of the sample.
     if counts and FEWEST_VALUES <= min(counts) < FOR_A_TENTH:
@@ -167,13 +167,17 @@ ENDS = {
 
 def kinds_of_ends(results: Mapping[str, Record]) -> str:
     """A sentence on what the ends of their intervals are, for methods; empty where there are none."""
-    every = (own for result in results.values() for own in result.quantities().values())
-    own = [one for one in every if one.known is None]
+    every = (quantity for result in results.values() for quantity in result.quantities().values())
+    computed = [quantity for quantity in every if quantity.known is None]
     has = {
-        "share": any(one.outcomes for one in own),
-        "change": any(one.kind in ("change", "contrast") for one in own if not one.statistic),
-        "mean": any(map(_of_values, own)),
-        "function": any(one.statistic is not None for one in own),
+        "share": any(quantity.outcomes for quantity in computed),
+        "change": any(
+            quantity.kind in ("change", "contrast")
+            for quantity in computed
+            if not quantity.statistic
+        ),
+        "mean": any(map(_of_values, computed)),
+        "function": any(quantity.statistic is not None for quantity in computed),
     }
     said = "; ".join(text for kind, text in ENDS.items() if has[kind])
     return f"Ends of intervals: {said}." if said else ""

@@ -76,8 +76,8 @@ class Quantity:
     @property
     def outcomes(self) -> bool:
         """True for means of yes or no, or of scores that stand for it."""
-        own = self.per_prompt.dtype == torch.bool or self.kind == "outcome"
-        return own and self.statistic is None
+        scored = self.per_prompt.dtype == torch.bool or self.kind == "outcome"
+        return scored and self.statistic is None
 
     def of(self, weights: Float[Tensor, "r batch"]) -> Float[Tensor, " r *cell"]:
         """Values of resamples."""
@@ -156,12 +156,12 @@ def kept(method: F) -> F:
 
     @wraps(method)
     def asked(self: object, *given: Hashable, **named: Hashable) -> Any:
-        own = vars(self).setdefault(KEPT, {})
+        answers = vars(self).setdefault(KEPT, {})
         state = [_state(value) for name, value in vars(self).items() if name != KEPT]
         key = (asked, given, *named.items(), *state)
-        if key not in own:
-            own[key] = method(self, *given, **named)
-        return dict(own[key]) if isinstance(own[key], dict) else own[key]
+        if key not in answers:
+            answers[key] = method(self, *given, **named)
+        return dict(answers[key]) if isinstance(answers[key], dict) else answers[key]
 
     return cast(F, asked)
 
@@ -201,7 +201,7 @@ def typed_quantities(result: Any) -> dict[str, Quantity]:
     are declared (`quantity`) if there are any, else all; integers are ids or classes, whose means
     say nothing.
     """
-    found = {}
+    quantities = {}
     some = any(DECLARED in item.metadata for item in fields(result))
     for item, tensor, axes in _prompt_fields(result):
         if some and DECLARED not in item.metadata:
@@ -210,8 +210,8 @@ def typed_quantities(result: Any) -> dict[str, Quantity]:
             name, unit, kind = item.metadata.get(DECLARED, ("", "", "value"))
             dims = tuple(axis for axis in axes if axis != BATCH)
             per_prompt = tensor.movedim(axes.index(BATCH), 0)
-            found[name or item.name] = Quantity(dims, per_prompt, unit=unit, kind=kind)
-    return found
+            quantities[name or item.name] = Quantity(dims, per_prompt, unit=unit, kind=kind)
+    return quantities
 
 
 def _prompt_fields(result: Any) -> Iterator[tuple[Field[Any], Tensor, tuple[str, ...]]]:
@@ -257,7 +257,7 @@ def labels_of(
     Raises:
         ResultError: one axis name with two lengths, or labels of another length.
     """
-    found: dict[str, list[Any]] = {}
+    labels_by_axis: dict[str, list[Any]] = {}
     for name, quantity in quantities.items():
         shape = quantity.value().shape
         for dim, size in zip(quantity.dims, shape, strict=True):
@@ -266,10 +266,10 @@ def labels_of(
                 raise ResultError(
                     f"{name} has {size} cells along {dim!r}, but there are {len(labels)} labels."
                 )
-            if len(found.get(dim, labels)) != len(labels):
+            if len(labels_by_axis.get(dim, labels)) != len(labels):
                 raise ResultError(
-                    f"The axis {dim!r} has {len(found[dim])} cells in one quantity and {size} in "
+                    f"The axis {dim!r} has {len(labels_by_axis[dim])} cells in one quantity and {size} in "
                     f"{name}; give axes of different lengths different names."
                 )
-            found[dim] = labels
-    return found
+            labels_by_axis[dim] = labels
+    return labels_by_axis

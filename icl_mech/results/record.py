@@ -18,7 +18,7 @@ from icl_mech.results.quantities import KEPT, Quantity, kept, too_narrow, typed_
 
 _KINDS: dict[str, type["Record"]] = {}
 
-_TOLD = ("summary", "figures", "drawing")
+_TEXT_METHODS = ("summary", "figures", "drawing")
 """Methods that give texts: their words are those for the prompts' kind of answer."""
 
 
@@ -73,7 +73,7 @@ class Record:
         earlier = [old for old, now in KINDS.items() if now == cls.__name__]
         for name in (*vars(cls).get("formerly", ()), *earlier):
             _KINDS.setdefault(name, cls)
-        for name in (own for own in _TOLD if own in vars(cls)):
+        for name in (method for method in _TEXT_METHODS if method in vars(cls)):
             setattr(cls, name, handed_out(vars(cls)[name]))
         for name in {"quantities"} & vars(cls).keys():
             setattr(cls, name, kept(vars(cls)[name]))
@@ -83,7 +83,7 @@ class Record:
 
     def __getstate__(self) -> dict[str, Any]:
         """Fields only."""
-        return {name: own for name, own in vars(self).items() if name != KEPT}
+        return {name: value for name, value in vars(self).items() if name != KEPT}
 
     @kept
     def quantities(self) -> dict[str, Quantity]:
@@ -97,8 +97,8 @@ class Record:
     def coordinates(self) -> Mapping[str, Sequence[Any]]:
         """Labels along axes, by axis name, as `axis_labels` declares them."""
         return {
-            axis: getattr(self, own) if isinstance(own, str) else own
-            for axis, own in self.axis_labels.items()
+            axis: getattr(self, labels) if isinstance(labels, str) else labels
+            for axis, labels in self.axis_labels.items()
         }
 
     def summary(self) -> str:
@@ -107,8 +107,8 @@ class Record:
 
     def __repr__(self) -> str:
         """The kind and its summary, half precision, and whether prompts are too few for its intervals."""
-        kind = half_of(self.provenance)
-        notes = (f"; computed in {kind}" if kind else "") + too_narrow(self.quantities().values())
+        dtype = half_of(self.provenance)
+        notes = (f"; computed in {dtype}" if dtype else "") + too_narrow(self.quantities().values())
         return f"<{type(self).__name__} {self.summary()}{notes}>"
 
 

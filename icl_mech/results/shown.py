@@ -119,14 +119,16 @@ class Shown(Record):
         words, shows = self.sentences, self.on_page()
         if not any(_block(show, "answer") in words for show in shows):
             return [Figure(show, answer=self.summary()) for show in shows[:1]]
-        found = []
+        figures = []
         for show in shows:
             question, answer, caption, establishes, limits, short = (
                 words.say(_block(show, part), result=self) for part in PARTS
             )
             drawn = self.is_drawn(show)
-            found.append(Figure(show, question, answer, caption, establishes, limits, short, drawn))
-        return found
+            figures.append(
+                Figure(show, question, answer, caption, establishes, limits, short, drawn)
+            )
+        return figures
 
     def plot(self, show: str | None = None, **options: Any) -> "go.Figure":
         """The interactive plotly figure.

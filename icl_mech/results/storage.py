@@ -26,7 +26,7 @@ def write_result(result: Record, place: Folder, part: str = "") -> None:
     Raises:
         ResultError: values that could not be loaded again, or a disk that is full or failing.
     """
-    values = {item.name: getattr(result, item.name) for item in fields(result)}
+    values = {field.name: getattr(result, field.name) for field in fields(result)}
     check_values(type(result), values)
     tensors: dict[str, torch.Tensor] = {}
     for name, value in list(values.items()):
@@ -53,10 +53,10 @@ def _tensor_bytes(result: Record, tensors: Mapping[str, torch.Tensor]) -> bytes:
     storages: set[int] = set()
     try:
         for name, tensor in tensors.items():
-            one = tensor.detach().cpu().contiguous()
-            storage = one.untyped_storage().data_ptr()
+            dense = tensor.detach().cpu().contiguous()
+            storage = dense.untyped_storage().data_ptr()
             # The format refuses tensors that share memory.
-            plain[name] = one.clone() if storage in storages else one
+            plain[name] = dense.clone() if storage in storages else dense
             storages.add(storage)
         return save(plain)
     except (
@@ -149,7 +149,7 @@ def content_of(folder: Path, path: str, checksum: str | None) -> bytes:
         above = hidden(folder.parent, f"{folder.name}/{path}", checksum)
         # Last its final name: it is moved there while others look.
         places = [hidden(folder, path, checksum), above, folder / path]
-    contents = [found for place in places if (found := _bytes(place)) is not None]
+    contents = [data for place in places if (data := _bytes(place)) is not None]
     for content in contents:
         if checksum in (None, digest(content)):
             return content
@@ -193,20 +193,20 @@ def _made(
     """The result from its values, if they are what its fields declare."""
     values = {key: value if key == "provenance" else _tuples(value) for key, value in plain.items()}
     for name in {name.split("/")[0] for name in tensors}:
-        own = {key: tensor for key, tensor in tensors.items() if key.split("/")[0] == name}
-        many = tuple(own[key] for i in range(len(own)) if (key := f"{name}/{i}") in own)
-        if name in values or (set(own) != {name} and len(many) < len(own)):
+        parts = {key: tensor for key, tensor in tensors.items() if key.split("/")[0] == name}
+        many = tuple(parts[key] for i in range(len(parts)) if (key := f"{name}/{i}") in parts)
+        if name in values or (set(parts) != {name} and len(many) < len(parts)):
             raise ResultError(f"The result at {folder} is damaged: {name} is there in odd parts.")
-        values[name] = own.get(name, many)
+        values[name] = parts.get(name, many)
     values = {kind.renamed.get(name, name): value for name, value in values.items()}
     missing = [
-        item.name
-        for item in fields(kind)
-        if item.name not in values and item.default is item.default_factory is MISSING
+        field.name
+        for field in fields(kind)
+        if field.name not in values and field.default is field.default_factory is MISSING
     ]
     if missing:
         raise ResultError(f"The result at {folder} is damaged: it lacks {', '.join(missing)}.")
-    known = {item.name: values[item.name] for item in fields(kind) if item.name in values}
+    known = {field.name: values[field.name] for field in fields(kind) if field.name in values}
     try:
         check_values(kind, known)
         return kind(**known)
@@ -215,4 +215,4 @@ def _made(
 
 
 def _tuples(value: object) -> Any:
-    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
+    return tuple(_tuples(entry) for entry in value) if isinstance(value, list) else value

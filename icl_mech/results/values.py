@@ -50,9 +50,9 @@ def fits(value: object, hint: Any) -> bool:
         inside = () if args == ((),) else args
         return _is_sequence(value) and len(value) == len(inside) and all(map(_fits, value, inside))
     if args and isinstance(origin, type) and issubclass(origin, Sequence):
-        return _is_sequence(value) and all(_fits(one, args[0]) for one in value)
+        return _is_sequence(value) and all(_fits(entry, args[0]) for entry in value)
     if args and isinstance(origin, type) and issubclass(origin, Mapping):
-        return isinstance(value, Mapping) and all(_fits(one, args[1]) for one in value.values())
+        return isinstance(value, Mapping) and all(_fits(entry, args[1]) for entry in value.values())
     if hint is float:
         return value in (None, "inf", "-inf") or _is_number(value, int | float)
     if hint is int:

@@ -39,7 +39,7 @@ def told_bound(value: float) -> str:
     if not isfinite(value):
         return told(value)
     ups = {digits: float(ceil(round(value * 10**digits, 6)) / 10**digits) for digits in range(2, 7)}
-    digits = next((own for own, up in ups.items() if up - value <= abs(value) / 5), 6)
+    digits = next((places for places, up in ups.items() if up - value <= abs(value) / 5), 6)
     return told(ups[digits], digits=digits)
 
 
