@@ -1,11 +1,11 @@
-"""Intervals over levels: prompts within seeds, seeds within tasks or models.
+"""Hierarchical intervals: prompts within seeds, seeds within tasks or models.
 
-Demonstrations and queries depend on the seed, so that prompts of one seed share what they say:
-means over tasks and seeds vary more than their prompts show. Each level's mean has the variance
-of its groups' estimates, which holds that of all levels below, with Student's t of that many
-groups: a bootstrap of five seeds would be too narrow.
+Prompts of one seed share demonstrations and queries, so means over tasks and seeds vary more than
+their prompts show. Each level's mean has the variance of its groups' estimates, which includes that
+of all levels below, with Student's t for that many groups: a bootstrap of five seeds would be too
+narrow.
 
-Groups count alike. Groups that cannot be given leave the whole undefined.
+Groups count alike. A group without an estimate leaves the whole undefined.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,13 +30,13 @@ RANGES: dict[Kind, tuple[float, float]] = {
     "contrast": (-2.0, 2.0),
     **OTHERS,
 }
-"""Between which the means of these kinds lie."""
+"""Range of the means of these kinds."""
 
 DIFFERENCE: dict[Kind, Kind] = {"outcome": "change", "change": "contrast"}
-"""What a difference of two of a kind is, where it is another one."""
+"""Kind of a difference of two values, where it differs from theirs."""
 
 FEW_GROUPS = 5
-"""Fewer seeds are shown as points too."""
+"""Fewer seeds than this are also shown as points."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,10 +48,10 @@ class NestedInterval:
         low: Lower end.
         high: Upper end.
         groups: Estimate of each group of the first level.
-        within: Ends of the interval that takes these groups as given.
-        sizes: Number of groups of each level, the first one first, then of prompts (means over
+        within: Ends of the interval conditional on these groups.
+        sizes: Number of groups at each level, outermost first, then of prompts (means over
             groups).
-        reason: Why there is no number or no interval, or nothing.
+        reason: Why there is no number or no interval; empty otherwise.
     """
 
     value: Float[Tensor, " *cell"]
@@ -64,7 +64,7 @@ class NestedInterval:
 
     @property
     def few(self) -> bool:
-        """True if the groups should be shown as points too."""
+        """True if the groups should also be shown as points."""
         return len(self.groups) < FEW_GROUPS
 
 
@@ -75,18 +75,18 @@ def nested_interval(
     statistic: Callable[[Tensor], Tensor] | None = None,
     kind: Kind = "value",
 ) -> NestedInterval:
-    """Mean over tasks, seeds and prompts with an interval that holds for new ones of each.
+    """Mean over tasks, seeds and prompts with an interval that generalises to new ones of each.
 
-    With one group of a level the interval is that of the level below, given this group. Groups are taken to have
-    prompts of their own: seeds that share queries vary less than their mean, see `over_units`.
+    With a single group at a level the interval is that of the level below, conditional on this group. Groups are
+    assumed to have different prompts; for seeds that share queries see `over_units`.
 
     Args:
-        values: Per seed the values of its prompts, prompt axis first; nested once more (or more
+        values: Values of the prompts of each seed, prompt axis first; nested once more (or more
             often) for tasks and models.
         minus: Another setting over the same seeds and prompts; the difference is paired.
         statistic: Function of means over prompts `[resample, *cell]`, applied in every seed:
             ratios of means.
-        kind: Of the values, see `mean_ends`; of differences `outcome` becomes `change`.
+        kind: Kind of the values, see `mean_ends`; `outcome` becomes `change` for differences.
 
     Raises:
         ResultError: nothing at some level, values that are no tensors, levels that differ, or
@@ -111,7 +111,7 @@ def nested_interval(
 
 @dataclass(frozen=True, eq=False)
 class _Estimated:
-    """Estimate and ends, and its variance towards either end with degrees of freedom."""
+    """Estimate of one level with its ends, its variance towards either end, and degrees of freedom."""
 
     value: Tensor
     low: Tensor
@@ -144,7 +144,7 @@ def _level(
     ]
     groups = torch.stack([estimate.value for estimate in inner])
     value, count = groups.mean(0), len(inner)
-    # Independent groups: variances of their mean add up, and so do those of the ends.
+    # Groups are independent, so their variances add up, towards either end.
     inner_variances = torch.stack([estimate.variances for estimate in inner])
     variances = inner_variances.sum(0) / count**2
     freedom = _freedom(
@@ -170,7 +170,7 @@ def _level(
 def _prompts(
     values: Levels, minus: Levels | None, statistic: Callable[[Tensor], Tensor] | None, kind: Kind
 ) -> _Estimated:
-    """One seed: the mean over its prompts, or the function of it."""
+    """Estimate of one seed: the mean over its prompts, or the function of it."""
     if not isinstance(values, Tensor) or not isinstance(minus, Tensor | None):
         raise ResultError("Levels of different depth; nest every task and seed alike.")
     if not len(values):
@@ -197,7 +197,7 @@ def _prompts(
 
         both = torch.stack([samples, minus.double()], dim=1)
         value, (low, high) = difference(both.mean(0)[None])[0], bootstrap_interval(both, difference)
-    # Intervals over prompts hold as they are: as if their variance were known.
+    # Intervals over prompts already account for an estimated variance, hence infinite degrees of freedom.
     variances = (torch.stack([value - low, high - value]) / Z).square()
     freedom = torch.full_like(value, torch.inf)
     sizes = (float(len(values)),)
@@ -205,7 +205,7 @@ def _prompts(
 
 
 def _depth(values: Levels) -> int:
-    """How many levels of groups there are.
+    """Number of levels of groups.
 
     Raises:
         ResultError: no groups at some level.
@@ -250,25 +250,25 @@ def over_units(
     sampled: bool = True,
     drawn: float = 0.0,
 ) -> Estimate:
-    """`nested_interval` from results alone: units (seeds, tasks) that have intervals of their own.
+    """`nested_interval` from units (seeds, tasks) that already have estimates with intervals.
 
-    With `S` units of variance `s^2` whose own half-widths are `h` (root mean square), of queries that are a
-    share `f` of those there are, the half-width is `sqrt(max(t^2 s^2 / S, h^2 (1 - f) / S) + f h^2)`: units that
+    With `S` units of variance `s^2` and half-widths `h` (root mean square), whose queries are a
+    fraction `f` of the pool, the half-width is `sqrt(max(t^2 s^2 / S, h^2 (1 - f) / S) + f h^2)`: units that
     draw `n` of one pool of `P` queries share some of them, and more units do not narrow `v / P`, the variance of
-    the mean over the pool itself (`h^2` stands for `v / n`). Of one unit it is that unit's own. A unit without a
-    value leaves the mean undefined.
+    the mean over the pool itself (`h^2` stands for `v / n`). A single unit keeps its own half-width. A unit without
+    a value leaves the mean undefined.
 
-    A unit without ends has an unknown width, not none. Of units that are not sampled one such leaves the mean
-    without ends. Of sampled ones `h` is that of the units with ends; where none has, the spread alone counts, all
-    of it taken to be that of queries (`f h^2 <= t^2 s^2 f / (1 - f)`), and no spread gives no ends.
+    A unit without ends has an unknown width, not zero width. If units are not sampled, one such unit leaves the mean
+    without ends. If they are, `h` is taken over the units with ends; where none has any, only the spread counts,
+    all of it attributed to queries (`f h^2 <= t^2 s^2 f / (1 - f)`), and no spread gives no ends.
 
     Args:
-        values: Of each unit.
-        low: Lower ends of their own intervals; not-a-number: nothing is known of the prompts.
+        values: Estimate of each unit.
+        low: Lower ends of their intervals; NaN if nothing is known of the prompts.
         high: Upper ends.
         sampled: The units stand for others of their kind, so their spread counts; else the mean is
             of just these.
-        drawn: Which share of the pool of queries each unit draws; 0: units share none, or it is unknown.
+        drawn: Fraction of the pool of queries that each unit draws; 0: units share none, or it is unknown.
 
     Source: for units known by their values alone, Nadeau and Bengio 2003, *Inference for the generalization error*.
     """
@@ -281,7 +281,7 @@ def over_units(
     if sampled:
         spread = _student(torch.tensor(count - 1.0)).square() * values.var(0, correction=1)
         unknown = squares.isnan() & (spread > 1e-18)
-        # All the spread may be that of queries.
+        # Upper bound: all of the spread may come from queries.
         most = spread * (drawn / (1 - drawn) if drawn < 1 else torch.nan)
         least = torch.where(unknown, 0.0, least).maximum(spread / count)
         shared = torch.where(unknown, most, shared)

@@ -1,12 +1,12 @@
-"""95 % intervals of ratios of paired means: what share of a gain goes through a path.
+"""95 % intervals of ratios of paired means, such as the fraction of a gain that goes through a path.
 
-Fieller's: the ratios `r` for which the mean of `numerator - r denominator` is not clear of 0, by the interval that means of
-such values have (`student_ends`). With Student's t alone that is Fieller's formula; the studentised bootstrap beside it holds
-for skewed values. Such an interval has two ends where the mean of the denominator is clear of 0, and only then is
-a ratio to it anything: without it there are none.
+Fieller intervals: the ratios `r` for which the interval of the mean of `numerator - r denominator` includes 0, with the
+interval of `student_ends`. With Student's t alone that is Fieller's formula; the studentised bootstrap keeps coverage for
+skewed values. Such an interval is bounded only where the mean of the denominator differs clearly from 0; elsewhere the ratio
+is undefined and no ends are given.
 
 Sources: Fieller 1954, *Some problems in interval estimation*; Hall 1988, *Theoretical comparison of bootstrap confidence
-intervals*; how often it holds: `docs/benchmarks/coverage.md`.
+intervals*; its coverage: `docs/benchmarks/coverage.md`.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,10 +22,10 @@ from icl_mech.metrics.means import LONGEST, reaches
 from icl_mech.metrics.nested import over_units
 
 DOUBLINGS = 40
-"""How often the distance in which an end is looked for is doubled."""
+"""How often the search distance of an end is doubled."""
 
 HALVINGS = 30
-"""How often it is halved then."""
+"""Bisections after that."""
 
 Ends = tuple[Tensor, Tensor, Tensor]
 """Mean, low and high of `numerator - ratio * denominator`."""
@@ -44,7 +44,7 @@ class _Pairs:
         self.products = tuple(weights @ product for product in products)
 
     def ends(self, ratio: Tensor, weight: float) -> Ends:
-        """As `student_ends` of `own * numerator - ratio * denominator`."""
+        """Mean and `student_ends` of `weight * numerator - ratio * denominator`."""
         mean = weight * self.means[0] - ratio * self.means[1]
         error = (_combined(self.spread, ratio, weight) / (self.n - 1) / self.n).sqrt()
         shift = weight * self.shifts[0] - ratio * self.shifts[1]
@@ -55,7 +55,7 @@ class _Pairs:
 
 
 def _combined(products: tuple[Tensor, ...], ratio: Tensor, weight: float) -> Tensor:
-    """Squares of `own * top - ratio * bottom`; what is left of them by rounding alone is none."""
+    """Squares of `weight * top - ratio * bottom`; 0 where only rounding error is left."""
     top, both, bottom = products
     whole = weight**2 * top + ratio.square() * bottom
     combined = whole - 2 * weight * ratio * both
@@ -72,12 +72,12 @@ def ratio_ends(
 ) -> tuple[Float[Tensor, " *cell"], Float[Tensor, " *cell"]]:
     """Ends of the 95 % intervals of `mean(numerator) / mean(denominator)`, paired over prompts.
 
-    Not-a-number where the interval of the mean of the denominator includes 0, or there is a single prompt. No width
-    where the ratio is the same for all prompts.
+    NaN where the interval of the mean of the denominator includes 0, or for a single prompt. Zero width where the
+    ratio is the same for all prompts.
 
     Args:
         numerator: Values, prompt axis first.
-        denominator: Of the same prompts.
+        denominator: Values of the same prompts.
         resamples: Number of bootstrap resamples.
         seed: Of the resampling.
 
@@ -99,9 +99,9 @@ def ratio_interval(
 ) -> Interval:
     """`mean(numerator) / mean(denominator)`, paired over prompts, with its interval.
 
-    The share of a gain that goes through a path: the numerator is what each prompt loses when the path is cut, the
-    denominator what it gains from its demonstrations. All three numbers are not-a-number where the gain is not clear: its own 95 %
-    interval includes 0, and a share of it is undefined. Nothing keeps a share between 0 and 1.
+    An example is the fraction of a gain that goes through a path: the numerator is each prompt's loss under attention
+    knockout of the path, the denominator its gain from demonstrations. All three numbers are NaN where the 95 % interval
+    of the gain includes 0, since a fraction of it is then undefined. The fraction may lie outside [0, 1].
 
     Args:
         numerator: Value of each prompt.
@@ -127,14 +127,14 @@ def nested_ratio(
 ) -> Interval:
     """The ratio of the means over groups (seeds, tasks), each the mean over its prompts, with its interval.
 
-    The ratios for which the mean over groups of `numerator - ratio * denominator` is not clear of 0, by the interval of
-    such means (`over_units`): groups count alike, whatever their number of prompts. Not-a-number as in `ratio_interval`.
+    The interval holds the ratios for which that of the mean over groups of `numerator - ratio * denominator`
+    (`over_units`) includes 0: groups count alike, whatever their number of prompts. NaN as in `ratio_interval`.
 
     Args:
-        numerators: Of each group the value of each prompt.
-        denominators: Of the same groups and prompts.
+        numerators: Value of each prompt in each group.
+        denominators: Values for the same groups and prompts.
         sampled: Groups stand for others of their kind, so their spread counts; else the ratio is of just these (strata).
-        drawn: Which share of the pool of queries each group draws, see `over_units`.
+        drawn: Fraction of the pool of queries that each group draws, see `over_units`.
         resamples: Number of bootstrap resamples.
         seed: Of the resampling.
 
@@ -167,7 +167,7 @@ def _interval(top: Tensor, bottom: Tensor, low: Tensor, high: Tensor) -> Interva
 
 
 def _pairs(numerator: Tensor, denominator: Tensor, resamples: int, seed: int) -> _Pairs:
-    """Values of one group in columns.
+    """Paired values of one group, one column per cell.
 
     Raises:
         ResultError: they do not pair.
@@ -185,10 +185,10 @@ def _pairs(numerator: Tensor, denominator: Tensor, resamples: int, seed: int) ->
 def _inverted(
     ends: Callable[[Tensor, float], Ends], groups: Sequence[_Pairs]
 ) -> tuple[Tensor, Tensor]:
-    """The farthest ratios on either side whose ends include 0; not-a-number where there are none.
+    """The farthest ratios on either side whose interval includes 0; NaN where there are none.
 
     Args:
-        ends: Of the mean of `own * numerator - ratio * denominator`, from `ratio` and `own`.
+        ends: Interval of the mean of `weight * numerator - ratio * denominator`, given `ratio` and `weight`.
         groups: Pairs of values.
     """
     top, bottom = (torch.stack([group.means[i] for group in groups]).mean(0) for i in (0, 1))
@@ -211,7 +211,7 @@ def _inverted(
 
 
 def _end(holds: Callable[[Tensor], Tensor], centre: Tensor, step: Tensor) -> Tensor:
-    """How far from `centre` in the direction of `step` it holds."""
+    """The farthest ratio from `centre` in the direction of `step` for which `holds` is true."""
     near, far = centre.clone(), centre + step
     for _ in range(DOUBLINGS):
         inside = holds(far) & (step != 0)

@@ -1,8 +1,8 @@
-"""`Result`: per-prompt samples with named axes and what follows from them, and `Samples` cut out of it.
+"""`Result`: per-prompt samples with named axes and everything derived from them, and `Samples` selected from it.
 
 A result is a frozen dataclass of typed tensors and plain values. Its fields are the documented
 numbers; the names of their axes are read from their types, so every result has intervals,
-selection, tables, differences and a drawing without code of its own.
+selection, tables, differences and a drawing without further code.
 """
 
 from collections.abc import Mapping, Sequence
@@ -44,7 +44,7 @@ class Result(Shown):
         return xr.Dataset({name: self._estimate(name) for name in self._all_quantities()})
 
     def _estimate(self, quantity: str) -> "xr.DataArray":
-        """One quantity with its 95 % interval; the others are not resampled."""
+        """One quantity with its 95 % interval; other quantities are not resampled."""
         array = estimated(quantity, self._all_quantities()[quantity], self.coordinates())
         array.attrs["unit"] = in_words_of(answer_kind(self.provenance), array.attrs["unit"])
         return array
@@ -60,10 +60,10 @@ class Result(Shown):
     def sel(self, quantity: str | None = None, **labels: Any) -> "Samples":
         """One quantity (default: the main one) at these labels, with its interval.
 
-        A label may be one of them, a list, or a slice, as in xarray.
+        A label may be a single one, a list, or a slice, as in xarray.
 
         Raises:
-            ResultError: a quantity, axis or label that is not there.
+            ResultError: an unknown quantity, axis or label.
         """
         return selected(self, self._main(quantity), labels)
 
@@ -79,7 +79,7 @@ class Result(Shown):
         """Paired differences to another result over the same prompts, with intervals.
 
         Raises:
-            ResultError: another kind, other prompts, or other axes.
+            ResultError: a different kind, prompts or axes.
         """
         return difference(self, other)
 
@@ -123,7 +123,7 @@ class Result(Shown):
         return frame.sort_values(main, **order) if self.ranked else frame
 
     def plain_table(self) -> "pd.DataFrame | None":
-        """The table of a result that keeps no numbers by prompt."""
+        """The table of a result without per-prompt numbers; None for all others."""
         return None
 
     def _alike(self, main: str) -> list[str]:
@@ -138,7 +138,7 @@ class Result(Shown):
         return [main, *alike]
 
     def more_columns(self) -> Mapping[str, Any]:
-        """What the usual table holds beside its quantities: a value, or one for each row."""
+        """Further columns of the usual table: a value, or one for each row."""
         return {}
 
     def by_prompt(self, quantity: str | None = None) -> "pd.DataFrame":
@@ -159,7 +159,7 @@ class Result(Shown):
     # --- showing ---
 
     def summary(self) -> str:
-        """One line that says what came out."""
+        """One line with the main outcome."""
         if "summary" in self.sentences:
             return self.sentences.say("summary", result=self)
         quantities = self.quantities()
@@ -170,7 +170,7 @@ class Result(Shown):
         return f"{name.replace('_', ' ')}: {', '.join(parts)}, {counted(first.count, 'prompt')}"
 
     def usual_drawing(self) -> Shape:
-        """That of its main quantity.
+        """The drawing of its main quantity.
 
         Raises:
             ResultError: for results that have no figure.
@@ -183,17 +183,17 @@ class Samples(Result):
     """One quantity over labelled axes, with 95 % intervals over prompts.
 
     Attributes:
-        name: Of the quantity.
+        name: Name of the quantity.
         dims: Names of the axes of `values`.
-        labels: Labels along each of them.
+        labels: Labels along each axis.
         values: Estimates.
         low: Lower ends of their intervals.
         high: Upper ends.
         per_prompt: Values of each prompt, if the estimates are their means, else None.
         unit: Quantity and unit.
-        heading: Of the figure.
-        note: What the numbers rest on.
-        kind: Of the per-prompt values, see `mean_ends`.
+        heading: Heading of the figure.
+        note: Prompts and assumptions behind the numbers.
+        kind: Kind of the per-prompt values, see `mean_ends`.
     """
 
     name: str
@@ -219,13 +219,13 @@ class Samples(Result):
         return dict(zip(self.dims, self.labels, strict=True))
 
     def estimates(self) -> "xr.Dataset":
-        """Values and ends as they are: those of a difference are paired."""
+        """The stored values and ends: those of a difference are paired."""
         import xarray as xr
 
         return xr.Dataset({self.name: self._estimate(self.name)})
 
     def _estimate(self, quantity: str) -> "xr.DataArray":
-        """Values and ends as they are."""
+        """The stored values and ends."""
         import xarray as xr
 
         ends = [end.numpy() for end in (self.values, self.low, self.high)]
@@ -246,10 +246,10 @@ class Samples(Result):
         return [main]
 
     def only(self) -> Interval:
-        """The one number these samples are.
+        """The single number of these samples.
 
         Raises:
-            ResultError: there are several.
+            ResultError: there are several numbers.
         """
         if self.values.numel() != 1:
             sizes = ", ".join(
@@ -259,7 +259,7 @@ class Samples(Result):
         return Interval(*(float(end.flatten()[0]) for end in (self.values, self.low, self.high)))
 
     def summary(self) -> str:
-        """The number, or the cell farthest from 0."""
+        """One line with the number, or the cell farthest from 0."""
         heading = self.heading or self.name.replace("_", " ")
         if self.values.numel() == 1:
             return f"{heading}: {self.only()}"
@@ -306,7 +306,7 @@ def selected(result: Result, name: str, labels: Mapping[str, Any]) -> Samples:
     """One quantity of a result at these labels.
 
     Raises:
-        ResultError: an axis or label that is not there.
+        ResultError: an unknown axis or label.
     """
     estimates, quantity = result._estimate(name), result.quantities().get(name)
     unknown = [dim for dim in labels if dim not in estimates.dims[1:]]
@@ -356,7 +356,7 @@ def difference(one: Result, other: Any) -> Samples:
     """Paired differences of the main quantities of two results over the same prompts.
 
     Raises:
-        ResultError: other kinds, prompts or axes.
+        ResultError: different kinds, prompts or axes.
     """
     if type(one) is not type(other):
         raise ResultError(
