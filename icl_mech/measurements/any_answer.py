@@ -1,10 +1,10 @@
-"""Prompts with answers of any kind, as what measurements of demonstrations take.
+"""Prompts with answers of any kind, converted for measurements of demonstrations.
 
-A text becomes a prompt with demonstrations: each span before the target is a unit that its last token,
-the *anchor*, collects, and the query is what follows the last of them. Its answer is the token *followed*:
-the text's own next token, where it has one, else the likeliest one of the model as it is; beside it
-stands its *rival*, the likeliest other token of the same plain run. A prediction is one of the two, or
-neither. So a prediction under an intervention is the plain one exactly where the greedy token is.
+A text becomes a prompt with demonstrations: each span before the target is a unit whose last token is its
+*anchor*, and the query is the text after the last span. Its answer is the *followed* token: the next token of
+the text, where there is one, else the top token of the unmodified model. Its *rival* is the most likely
+other token in the same unmodified run. A prediction is one of the two, or neither, so a prediction under an
+intervention is unchanged exactly where the greedy token is.
 """
 
 from collections.abc import Sequence
@@ -24,14 +24,14 @@ KINDS: dict[AnswerKind, str] = {
     "choices": "open answers, choices of each prompt",
     "vocabulary": "texts, the next token",
 }
-"""How messages and tables call kinds of answers."""
+"""Names of the kinds of answers in messages and tables."""
 
 
 def check_kind(prompts: PromptBatch, takes: Sequence[AnswerKind], what: str, why_not: str) -> None:
-    """Refuse prompts whose answers are of a kind a measurement does not take.
+    """Reject prompts whose answers are of a kind that a measurement does not take.
 
     Raises:
-        PromptError: names the kind, the reason and what it takes.
+        PromptError: names the kind, the reason and the kinds it takes.
     """
     kind = prompts.answer_kind
     if kind in takes:
@@ -48,14 +48,14 @@ def check_kind(prompts: PromptBatch, takes: Sequence[AnswerKind], what: str, why
 def as_demonstrations(
     model: LanguageModel, sets: Sequence[PromptBatch], options: Options
 ) -> tuple[PromptBatch, ...]:
-    """Texts as prompts with demonstrations, which have an answer of their own (see the module).
+    """Texts as prompts with demonstrations, each with its answer (see the module).
 
-    Of a pair both sides have the true side's answer, beside that of the false side, where it is another
-    one: what who follows the false text would say. One forward pass over each set tells the likeliest
-    tokens of the model as it is, whatever `interventions` say.
+    Both sides of a pair have the true side's answer; where the false side's differs, that one is the rival: the
+    answer of a model that follows the false text. One forward pass over each set without `interventions` gives
+    the top tokens of the unmodified model.
 
     Raises:
-        PromptError: sets of different size.
+        PromptError: sets of different sizes.
     """
     if len({len(texts) for texts in sets}) > 1:
         raise PromptError(
@@ -90,7 +90,7 @@ def as_demonstrations(
 
 
 def _followed(model: LanguageModel, texts: PromptBatch, options: Options) -> list[tuple[int, int]]:
-    """The token each text is followed by, and the likeliest other one."""
+    """The token that follows each text, and the most likely other one."""
     size, memory = options.batch_size, options.memory
     (read,) = run(
         model, texts, [PredictionReading(2)], batch_size=size, memory=memory, title="next tokens"
@@ -105,7 +105,7 @@ def _followed(model: LanguageModel, texts: PromptBatch, options: Options) -> lis
 
 
 def as_texts(prompts: PromptBatch) -> PromptBatch:
-    """Prompts with demonstrations as texts, each demonstration with its answer a span."""
+    """Prompts with demonstrations as texts, with one span per demonstration and its answer."""
     return PromptBatch(tuple(map(_in_spans, prompts)), prompts.source)
 
 
@@ -117,12 +117,12 @@ def _in_spans(prompt: Prompt) -> Prompt:
     if not kept:
         return prompt
     text = Prompt.from_spans(prompt.tokens, kept, target=prompt.target, pieces=prompt.pieces)
-    # Of an answer of several tokens the first is the anchor, not the last of its span.
+    # In an answer of several tokens the first one is the anchor, not the last of its span.
     return replace(text, exact=prompt.exact, given_anchors=prompt.anchors)
 
 
 def _spans(prompt: Prompt) -> tuple[Span, ...]:
-    """A text's tokens with the roles of demonstrations and a query."""
+    """The tokens of a text with the roles of demonstrations and a query."""
     spans: list[Span] = []
     for number, (start, stop) in enumerate(prompt.text_spans):
         anchor = stop - 1

@@ -1,7 +1,7 @@
-"""Functions made of measurements: `flow_scores = door(Flow, "flow_scores", prompts="...")`.
+"""Functions built from measurements: `flow_scores = door(Flow, "flow_scores", prompts="...")`.
 
-A door takes a model, what is measured on it, the fields of the measurement and the options of a run;
-its signature and its help are put together from theirs.
+A door takes a model, the prompts, the fields of the measurement and the options of a run; its signature and
+its help are assembled from theirs.
 """
 
 import inspect
@@ -33,16 +33,16 @@ def door(
     called: Mapping[str, str] | None = None,
     **said: str,
 ) -> Callable[..., R]:
-    """The function that measures one thing: `name(model, prompts, *, variants, options)`.
+    """Build the function of a measurement: `name(model, prompts, *, variants, options)`.
 
     Args:
         kind: The measurement.
-        name: Of the function, which the module must hold under this name.
-        first: Fields that stand before the prompts.
-        then: Fields that may be given by position, after the prompts.
-        called: Other names of fields, as arguments.
-        **said: What the prompts are, for the help, by the names of these arguments; and, of options
-            whose general words do not say enough, other words.
+        name: Name of the function in its module.
+        first: Fields that precede the prompts.
+        then: Fields that may be passed by position, after the prompts.
+        called: Argument names of fields, where they differ.
+        **said: Help on the prompts, by the names of these arguments, and on options whose general
+            help is not enough.
     """
     options = [option.name for option in fields(Options)]
     data = [argument for argument in said if argument not in options]
@@ -80,7 +80,7 @@ def door(
 
 
 def with_options(function: Callable[P, R]) -> Callable[P, R]:
-    """A function with the options of a run in the place of `**how` in its signature and help."""
+    """Replace `**how` by the options of a run in the signature and help of a function."""
     original = inspect.signature(function)
     parameters = list(original.parameters.values())
     assert parameters.pop().kind is Parameter.VAR_KEYWORD
@@ -102,7 +102,7 @@ def with_options(function: Callable[P, R]) -> Callable[P, R]:
     head, raises, tail = text.partition("\n\nRaises:")
     measure.__doc__ = "\n".join([head, *lines]) + raises + tail
     vars(measure)["__signature__"] = signature
-    # Who follows it to the source finds another signature there (autodoc: "pop from empty list").
+    # Following it, autodoc finds the signature of the source and fails ("pop from empty list").
     vars(measure).pop("__wrapped__")
     measure.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     measure.__annotations__["return"] = original.return_annotation
@@ -110,7 +110,7 @@ def with_options(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def _called_with(kind: type[AnyMeasurement[Any, R]], data: Sequence[str]) -> list[Parameter]:
-    """Model and prompts as the call of a measurement declares them: it may also take a single prompt."""
+    """Parameters for model and prompts, annotated as in the call of the measurement, which may take a single prompt."""
     _, *taken = inspect.signature(kind.__call__).parameters.values()
     return [
         _positional(name, parameter.annotation)
@@ -153,7 +153,7 @@ def _result_of(kind: type[AnyMeasurement[Any, R]]) -> Any:
     annotation = inspect.signature(kind.result).return_annotation
     if not isinstance(annotation, TypeVar):
         return annotation
-    # `result` stands in a class that several kinds share: `class CompressDemonstrations(OfStandIns[CompressDemonstrationsResult])`.
+    # `result` is defined in a class that several kinds share: `class CompressDemonstrations(OfStandIns[CompressDemonstrationsResult])`.
     (result_type,) = (
         argument for base in vars(kind)["__orig_bases__"] for argument in get_args(base)
     )
@@ -161,7 +161,7 @@ def _result_of(kind: type[AnyMeasurement[Any, R]]) -> Any:
 
 
 def _words(kind: type, names: Mapping[str, str], said: Mapping[str, str]) -> dict[str, str]:
-    """What the help says of each argument."""
+    """Help on each argument."""
     return {
         "model": MODEL,
         **said,
@@ -171,7 +171,7 @@ def _words(kind: type, names: Mapping[str, str], said: Mapping[str, str]) -> dic
 
 
 def _described(kind: type) -> Iterator[tuple[str, str]]:
-    """Fields with their words in the docstrings of the class and of those it is made of."""
+    """Fields with their descriptions in the docstrings of the class and its bases."""
     for base in reversed(kind.__mro__):
         text = inspect.cleandoc(vars(base).get("__doc__") or "")
         section = re.search(r"^Attributes:\n((?:    .*\n?|\n(?=    ))*)", text, re.MULTILINE)
@@ -182,7 +182,7 @@ def _described(kind: type) -> Iterator[tuple[str, str]]:
 
 
 def _help(kind: type, described: dict[str, str], names: Sequence[str]) -> str:
-    """The measurement's docstring, its fields as arguments among those of a run."""
+    """The measurement's docstring with its fields and the options of a run as arguments."""
     text = inspect.cleandoc(kind.__doc__ or "")
     head, *sections = re.split(r"\n\n(?=Attributes:|Raises:|Source:)", text)
     arguments = [f"    {name}: {described[name]}" for name in names]

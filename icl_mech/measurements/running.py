@@ -1,4 +1,4 @@
-"""Runs measurements side by side: passes they have in common are made once."""
+"""Run measurements together: passes they have in common are run once."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -25,12 +25,12 @@ R = TypeVar("R", bound=Result)
 
 @dataclass(frozen=True, eq=False)
 class Item:
-    """One measurement of one set of prompts, checked: nothing is left to refuse.
+    """One checked measurement of one set of prompts, ready to run.
 
     Attributes:
-        measurement: With its defaults filled in.
-        data: The prompts it measures: those it was given, texts as demonstrations.
-        given: The prompts it takes of those that are there.
+        measurement: The measurement, with its defaults filled in.
+        data: The prompts it measures: the given ones, with texts converted to demonstrations.
+        given: The prompts it selects from the input.
     """
 
     measurement: Runnable[Any]
@@ -46,10 +46,10 @@ class Item:
         options: Options,
         texts: dict[tuple[int, ...], Any] | None = None,
     ) -> "Item":
-        """An item that can run; `texts` holds those that became demonstrations for others.
+        """Check a measurement and make an item of it; `texts` caches texts converted to demonstrations.
 
         Raises:
-            IclMechError: what the measurement refuses, of its prompts or of the interventions.
+            IclMechError: prompts or interventions that the measurement rejects.
         """
         given = measurement.chosen(data)
         sets = given if isinstance(given, tuple) else (given,)
@@ -79,7 +79,7 @@ class Item:
         filled = measurement.filled(model, converted)
         filled.check(model, converted)
         filled.check_options(model, converted, options)
-        # Other passes are checked when they are made.
+        # Passes that depend on earlier values are checked when they are run.
         if filled.asks_at_once and any(
             intervention.by_number for intervention in options.interventions
         ):
@@ -95,10 +95,10 @@ class Item:
 def check_same_edges(
     interventions: Sequence[Intervention], given: PromptBatch, own: PromptBatch
 ) -> None:
-    """Refuse cuts whose tokens are others where prompts are laid out in another way.
+    """Reject attention knockouts that select different tokens once the prompts are converted.
 
     Raises:
-        RunError: names the cut, and what names the same tokens in both.
+        RunError: names the cut, and the names that select the same tokens in both layouts.
     """
     for intervention in interventions:
         if isinstance(intervention, NamedCut) and intervention.edges(given) != intervention.edges(
@@ -115,7 +115,7 @@ def check_data(data: object) -> Prompts:
     """The prompts, if they are a batch or a pair of batches.
 
     Raises:
-        PromptError: says what was found and how prompts are made of it.
+        PromptError: says what was given and how to build prompts from it.
     """
     if isinstance(data, tuple) and len(data) == 2 and {PromptBatch} & set(map(type, data)):
         true, false = (
@@ -128,10 +128,10 @@ def check_data(data: object) -> Prompts:
 
 @exclusive
 def measured(measurement: Runnable[R], model: Any, data: Prompts, **how: Unpack[How]) -> R:
-    """The result of one measurement: what the public functions return.
+    """The result of one measurement, as the public functions return it.
 
     Raises:
-        IclMechError: what the measurement or the engine refuses.
+        IclMechError: input that the measurement or the engine rejects.
     """
     adapted, options = adapt(model), Options(**how)
     item = Item.checked(measurement, adapted, data, options)
@@ -142,13 +142,13 @@ def measured(measurement: Runnable[R], model: Any, data: Prompts, **how: Unpack[
 
 @dataclass(eq=False)
 class _Task:
-    """A measurement under way.
+    """A measurement in progress.
 
     Attributes:
-        item: What is measured.
-        steps: The measurement's own steps.
+        item: The item being measured.
+        steps: The generator of its passes.
         asked: Passes it waits for.
-        values: What they gave so far.
+        values: Values of these passes so far.
     """
 
     item: Item
@@ -158,7 +158,7 @@ class _Task:
     outcome: Result | None = None
 
     def advance(self) -> None:
-        """Go on with the values of the passes asked for, up to the next request or the end."""
+        """Continue with the values of the requested passes, up to the next request or the end."""
         try:
             if self.asked:
                 read = [self.values[number] for number in range(len(self.asked))]
@@ -184,17 +184,17 @@ class _Task:
 
     @property
     def waiting(self) -> list[int]:
-        """Numbers of the passes that have not been made."""
+        """Indices of the passes that have not been run."""
         return [number for number in range(len(self.asked)) if number not in self.values]
 
 
 def completed(
     model: LanguageModel, items: Sequence[Item], options: Options
 ) -> Iterator[tuple[Item, Any]]:
-    """Each item with its result, as soon as it is there.
+    """Yield each item with its result, as soon as it is available.
 
-    A pass is made when the first measurement needs it; others that asked for the same prompts
-    and interventions get their readings from it too.
+    A pass is run when the first measurement needs it; others that asked for the same prompts and
+    interventions also get their readings from it.
     """
     if (rehearsal := stage()) is not None:
         measurements = (item.measurement for item in items if not item.measurement.asks_at_once)
@@ -244,7 +244,7 @@ def _mergeable(
 
 
 def _work(job: Pass) -> float:
-    """About what a pass costs, in forward passes over 100 tokens."""
+    """Approximate cost of a pass, in forward passes over 100 tokens."""
     count = len(job.variants) if isinstance(job, Variants) else 1
     lengths, gradient = job.prompts.lengths.tolist(), bool(_losses(job.readings))
     each = cost(lengths, gradient=gradient, variants=count)
@@ -262,11 +262,11 @@ def _same(first: Sequence[Intervention], second: Sequence[Intervention]) -> bool
 def _made(
     model: LanguageModel, together: Sequence[tuple[_Task, int]], options: Options
 ) -> list[Any]:
-    """The values of passes that are made as one."""
+    """The values of passes that are run as one."""
     passes = [task.asked[number] for task, number in together]
     job = passes[0]
     for task, number in together:
-        # Passes that are known only now; the others were checked before anything ran.
+        # This matters for passes known only now; the others were checked before anything ran.
         check_numbers(task.asked[number].prompts, task.item.data, options.interventions)
     how = {option.name: getattr(options, option.name) for option in fields(options)} | {
         "title": job.title
@@ -286,7 +286,7 @@ def _made(
         numbered = any(change.by_number for variant in variants for change in variant)
         apart = numbered or job.layout is not None
         return [whole_words(job.prompts, job.readings, read, varied, apart=apart)]
-    # Made as one, they cost what the dearest of them does.
+    # Merged passes cost as much as the most expensive of them.
     works = [_work(part) for part in passes]
     expect(max(works) - sum(works))
     readings: list[AnyReading] = []
@@ -309,7 +309,7 @@ def _made(
 def check_numbers(
     prompts: PromptBatch, data: Prompts, interventions: Sequence[Intervention]
 ) -> None:
-    """Refuse interventions that go by a prompt's number where prompts have other numbers.
+    """Reject interventions that depend on a prompt's number where prompts are numbered differently.
 
     Raises:
         RunError: names the intervention.
@@ -325,7 +325,7 @@ def check_numbers(
 
 
 def _same_numbers(prompts: PromptBatch, data: PromptBatch) -> bool:
-    """True if every prompt begins as the one of its number does, up to the target."""
+    """True if every prompt equals the prompt with the same number up to the target."""
     return len(prompts) <= len(data) and all(
         prompt.tokens[: given.target + 1] == given.tokens[: given.target + 1]
         for prompt, given in zip(prompts, data, strict=False)
@@ -333,7 +333,7 @@ def _same_numbers(prompts: PromptBatch, data: PromptBatch) -> bool:
 
 
 def _placed(reading: AnyReading, readings: list[AnyReading]) -> int:
-    """Where a reading stands among those of a pass; equal ones are read once."""
+    """Index of a reading among those of a pass; equal readings are merged."""
     for place, earlier in enumerate(readings):
         if earlier is reading or (type(earlier) is type(reading) and earlier == reading):
             return place
@@ -342,7 +342,7 @@ def _placed(reading: AnyReading, readings: list[AnyReading]) -> int:
 
 
 def recorded(result: R, model: LanguageModel, item: Item, options: Options, weights: str) -> R:
-    """The result with its provenance; what it recorded itself stays."""
+    """The result with its provenance; entries it recorded itself take precedence."""
     origin = provenance(model, item.measurement, item.given, options.interventions, weights=weights)
     sets = item.given if isinstance(item.given, tuple) else (item.given,)
     if sets[0].score != "first" and item.measurement.reads_first_tokens():

@@ -1,7 +1,7 @@
-"""Answers of several tokens, teacher-forced: how likely the whole answer is, and whether it is the model's own.
+"""Answers of several tokens, teacher-forced: probability of the whole answer, and whether it is the greedy continuation.
 
-Every prompt has a word of its own. A prompt is cut after its target and goes on with all but the last
-token of its word, so that one pass reads the word's tokens at once.
+Every prompt has its own word. A prompt is truncated after its target and continued with all but the last
+token of its word, so that one pass reads all the word's tokens.
 """
 
 from collections.abc import Sequence
@@ -22,12 +22,12 @@ Word = tuple[int, ...]
 
 
 class WordScores(NamedTuple):
-    """Of the word that follows each prompt's target.
+    """Scores of the word that follows each prompt's target.
 
     Attributes:
         log_prob: Log-probability, summed over its tokens.
-        greedy: True if every token of it is the likeliest one.
-        rank: Tokens of the vocabulary that are likelier than its first one.
+        greedy: True if each of its tokens is the top token.
+        rank: Number of tokens in the vocabulary that are more likely than its first one.
     """
 
     log_prob: Float[Tensor, " batch"]
@@ -37,10 +37,10 @@ class WordScores(NamedTuple):
 
 @dataclass
 class WordReading(AtLast, Reading[WordScores]):
-    """How the word that follows each prompt's target is scored.
+    """Reading that scores the word following each prompt's target.
 
     Attributes:
-        words: Of each prompt of the run.
+        words: The word of each prompt of the run.
     """
 
     words: tuple[Word, ...]
@@ -51,7 +51,7 @@ class WordReading(AtLast, Reading[WordScores]):
         return all(len(word) == 1 for word in self.words)
 
     def reduce(self, site: Site, activation: Tensor, segment: Segment) -> Tensor:
-        """Packed as `[batch, log-probability | greedy | rank]`."""
+        """Return the scores packed as `[batch, log-probability | greedy | rank]`."""
         words, device = [self.words[index] for index in segment.indices], activation.device
         lengths = to_device(torch.tensor([len(word) for word in words]), device)
         total = torch.zeros(len(words), device=device)
@@ -71,7 +71,7 @@ class WordReading(AtLast, Reading[WordScores]):
         return torch.stack([total, greedy, rank], dim=1)
 
     def collect(self, kept: Kept) -> WordScores:
-        """The parts."""
+        """Unpack the scores."""
         log_prob, greedy, rank = kept.stacked()[:, 0].unbind(1)
         return WordScores(log_prob, greedy.bool(), rank.long())
 
@@ -82,7 +82,7 @@ def word_pass(prompts: PromptBatch, words: Sequence[Word], title: str) -> Pass:
 
 
 def followed(prompts: PromptBatch, words: Sequence[Word]) -> PromptBatch:
-    """Each prompt up to its target, and what of its word is read to score the rest."""
+    """Each prompt up to its target, followed by all but the last token of its word."""
     pairs = zip(prompts, words, strict=True)
     return PromptBatch(tuple(_continued(*pair) for pair in pairs), prompts.source)
 
@@ -95,14 +95,14 @@ def _continued(prompt: Prompt, word: Word) -> Prompt:
     tokens = (*prompt.tokens[:end], *word[:-1])
     spans = tuple(span for span in prompt.spans if span.stop <= end)
     classes = prompt.label_classes[: sum(span.role == "label_word" for span in spans)]
-    spans = (*spans, Span("unknown", None, end, len(tokens)))  # no name means them
+    spans = (*spans, Span("unknown", None, end, len(tokens)))  # no role selects these tokens
     return replace(prompt, tokens=tokens, spans=spans, label_classes=classes, pieces=())
 
 
 def accepted_answers(prompts: PromptBatch) -> list[tuple[Word, ...]]:
-    """Whole answers of each prompt that are right: of a text the tokens after its target.
+    """Accepted whole answers of each prompt; for a text, the tokens after its target.
 
-    None at all where the answers are classes, or where a prompt has none.
+    Empty where the answers are classes, or where a prompt has none.
     """
     if prompts.answer_kind == "classes":
         return []
@@ -116,7 +116,7 @@ def _behind(prompt: Prompt) -> tuple[Word, ...]:
 
 
 def _apart(answers: Sequence[Word]) -> list[bool]:
-    """False for answers that begin with another accepted one, whose probability holds theirs."""
+    """False for answers that extend another accepted one, whose probability includes theirs."""
     return [
         not any(answer != other and answer[: len(other)] == other for other in answers)
         for answer in answers
@@ -126,7 +126,7 @@ def _apart(answers: Sequence[Word]) -> list[bool]:
 def accepted_passes(prompts: PromptBatch) -> list[Pass]:
     """One pass for the first accepted answers, one for the second ones, and so on.
 
-    Every pass is over all prompts, whose numbers stay; one with fewer answers repeats its last.
+    Every pass is over all prompts, so that their numbers stay; prompts with fewer answers repeat the last.
     """
     answers = accepted_answers(prompts)
     most = max(map(len, answers), default=0)
@@ -141,9 +141,9 @@ def accepted_passes(prompts: PromptBatch) -> list[Pass]:
 
 
 def best_of(read: Sequence[WordScores], prompts: PromptBatch) -> WordScores | None:
-    """Of several accepted answers: log-sum-exp, any that is greedy, and the least rank.
+    """Combined scores of several accepted answers: log-sum-exp, whether any is greedy, and the smallest rank.
 
-    What goes on from another accepted answer adds nothing to the sum, which holds it already.
+    An extension of another accepted answer adds nothing to the sum, which already includes it.
     """
     if not read:
         return None

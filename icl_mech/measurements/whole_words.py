@@ -1,7 +1,7 @@
-"""Classes scored by whole label words, wherever a measurement reads predictions.
+"""Scores of classes from whole label words, for every measurement that reads predictions.
 
-`sum` is log P of all tokens of a candidate behind the target, teacher-forced, `mean` the same per token.
-Words of one token are read at the target; every other one is put behind the prompt, in one more pass
+`sum` is the log-probability of all tokens of a candidate after the target, teacher-forced, `mean` the same per
+token. Words of one token are read at the target; every other word is appended to the prompt, in one more pass
 under the same interventions. Source: `first` is the papers' choice; `mean` is the usual normalisation by
 length (Brown et al. 2020, §2.4).
 """
@@ -22,7 +22,7 @@ from icl_mech.measurements.whole_answers import Word, followed, word_pass
 from icl_mech.prompts import PromptBatch, WordScore
 
 Change = Callable[[PromptBatch], PromptBatch]
-"""What is changed of prompts behind their targets."""
+"""A function that changes prompts after their targets."""
 
 
 def whole_words(
@@ -33,15 +33,15 @@ def whole_words(
     *,
     apart: bool,
 ) -> list[list[Any]]:
-    """The values of readings, with predictions scored as the prompts say.
+    """The values of readings, with predictions scored as the prompts specify.
 
     Args:
-        prompts: What was run.
-        readings: What was read.
-        values: Of each set of interventions the value of each reading.
-        again: Runs another pass under the same sets of interventions, over prompts so changed.
-        apart: Every class has a pass of its own, in which prompts have their numbers; else all are in one,
-            so that what they begin with is run once.
+        prompts: The prompts of the run.
+        readings: The readings of the run.
+        values: Value of each reading, for each set of interventions.
+        again: Runs another pass under the same sets of interventions, with prompts changed by the function.
+        apart: Run one pass per class, in which prompts keep their numbers; else one pass for all, which
+            computes shared prefixes once.
     """
     kinds = (AnswerReading, PredictionReading)
     places = [n for n, reading in enumerate(readings) if isinstance(reading, kinds)]
@@ -65,7 +65,7 @@ def whole_words(
 
 
 def longer_words(prompts: PromptBatch) -> dict[int, list[Word]]:
-    """The label word of each prompt, for the classes whose word has several tokens in some."""
+    """The label word of each prompt, for the classes whose word has several tokens in some prompt."""
     words = {c: [prompt.label_words[c] for prompt in prompts] for c in range(prompts.n_labels)}
     return {
         label: of_class
@@ -75,12 +75,12 @@ def longer_words(prompts: PromptBatch) -> dict[int, list[Word]]:
 
 
 def scored(read: Read, sums: Mapping[int, Tensor], prompts: PromptBatch, score: WordScore) -> Read:
-    """What `PredictionReading` gave, with log P of whole words in the place of first tokens' logits.
+    """Values of `PredictionReading` with log-probabilities of whole words in place of first tokens' logits.
 
     Args:
-        read: What it gave.
-        sums: Log P of the words that have several tokens, by class.
-        prompts: What was run.
+        read: Values of the reading.
+        sums: Log-probabilities of the words that have several tokens, by class.
+        prompts: The prompts of the run.
         score: `sum` or `mean`.
     """
     _, first, top_tokens, top_log_probs = read
@@ -94,7 +94,7 @@ def scored(read: Read, sums: Mapping[int, Tensor], prompts: PromptBatch, score: 
 def _answers(
     read: Answers, sums: Mapping[int, Tensor], prompts: PromptBatch, score: WordScore
 ) -> Answers:
-    """The same of `AnswerReading`."""
+    """Values of `AnswerReading` rescored in the same way as by `scored`."""
     first, nothing = read.label_logits - read.log_sum[:, None], torch.empty(0)
     as_read = nothing, first, nothing, nothing
     scores, sums_of_all = (scored(as_read, sums, prompts, kind)[0] for kind in (score, "sum"))
@@ -102,7 +102,7 @@ def _answers(
 
 
 def alike(prompts: PromptBatch) -> tuple[str, str, int] | None:
-    """Two classes of one prompt whose label words begin with the same token, and that; None if there are none."""
+    """Two classes of one prompt whose label words begin with the same token, and that token; None if there are none."""
     for prompt in prompts if prompts.score != "first" else ():
         seen: dict[int, int] = {}
         for label, token in enumerate(prompt.label_tokens):
@@ -113,10 +113,10 @@ def alike(prompts: PromptBatch) -> tuple[str, str, int] | None:
 
 
 def check_first_tokens_differ(prompts: PromptBatch, what: str) -> None:
-    """Refuse classes that begin with the same token where first tokens are all that is read.
+    """Reject classes that begin with the same token if only first tokens are read.
 
     Raises:
-        PromptError: names two of them, and what can be done.
+        PromptError: names two such classes, and what can be done.
     """
     if (pair := alike(prompts)) is not None:
         first, second, token = pair

@@ -10,13 +10,13 @@ if TYPE_CHECKING:
     import xarray as xr
 
 ENDS = ("value", "low", "high")
-"""Along the axis `end` of estimates."""
+"""Labels along the axis `end` of estimates."""
 
 
 def estimated(
     name: str, quantity: Quantity, coordinates: Mapping[str, Sequence[Any]]
 ) -> "xr.DataArray":
-    """A quantity with its 95 % interval: the axis `end`, then those of a cell, with their labels."""
+    """A quantity with its 95 % interval: the axis `end`, then the axes of a cell, with their labels."""
     import xarray as xr
 
     labels = labels_of({name: quantity}, coordinates)
@@ -36,7 +36,7 @@ def per_prompt(
     arrays = {
         name: xr.DataArray(quantity.per_prompt.numpy(), dims=(PROMPT, *quantity.dims))
         for name, quantity in quantities.items()
-        # A statistic may have other axes than the values it is made from, or longer ones.
+        # A statistic may have other axes than the per-prompt values behind it, or longer ones.
         if quantity.per_prompt.shape[1:] == tuple(len(labels[dim]) for dim in quantity.dims)
     }
     used = {dim for array in arrays.values() for dim in array.dims}
