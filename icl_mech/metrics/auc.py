@@ -129,6 +129,7 @@ def class_resamples(
         # Draws after the last one needed do not count as redrawn.
         used = int(taken[-1]) + 1 if len(taken) == missing else len(counts)
         redrawn += used - len(taken)
+        # Give up on classes so rare that almost every resample loses one.
         if redrawn > 20 * resamples and held < FEWEST * redrawn:
             return None, redrawn
     return torch.from_numpy(np.concatenate(accepted)), redrawn

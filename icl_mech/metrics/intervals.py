@@ -202,6 +202,7 @@ def above_together(
     if n < 2:
         return torch.zeros(cells, dtype=torch.bool)
     error = flat.std(0, correction=1) / n**0.5
+    # Constant cells have no standard error; they are judged by their value alone.
     moving = error > 1e-12
     centred = (flat - mean)[:, moving]
     if not centred.shape[1]:

@@ -233,6 +233,7 @@ def one_more(draws: Float[Tensor, " draw"]) -> float:
     count = len(draws)
     if count < 2:
         return float("nan")
+    # The new draw and the mean of the others both vary: s^2 (1 + 1 / n).
     spread: float = float(draws.double().std(correction=1)) * (1 + 1 / count) ** 0.5
     far = float(t.ppf((1 + LEVEL) / 2, count - 1))
     return far * spread
@@ -300,6 +301,7 @@ def mean_ends(
     if kind == "change":
         return paired_ends(per_prompt.double())
     if kind == "contrast":
+        # Differences of two changes lie in [-2, 2]; Tango's interval needs [-1, 1].
         low, high = paired_ends(per_prompt.double() / 2)
         return 2 * low, 2 * high
     if kind == "outcome" or per_prompt.dtype == torch.bool:

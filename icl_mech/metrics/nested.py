@@ -153,6 +153,7 @@ def _level(
     half = _student(freedom) * variances.sqrt()
     within = value - half[0], value + half[1]
     if count > 1:
+        # The variance between groups includes that within; by chance it may be estimated below it.
         between = groups.var(0, correction=1) / count
         half = torch.maximum(half, _student(torch.tensor(count - 1.0)) * between.sqrt())
         freedom = torch.where(between > variances.mean(0), float(count - 1), freedom)

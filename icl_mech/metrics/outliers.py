@@ -146,6 +146,7 @@ def standing_out(
         if kept.sum() < FEWEST_TOKENS:
             break
         apart = logs - _medians(np.where(kept, logs, np.nan), window)
+        # The upper quantile resists outliers, and ignores the lower tail, which does not matter here.
         spread = float(np.nanquantile(apart[kept], ONE_ABOVE))
         if not spread > 0:
             break

@@ -195,11 +195,13 @@ def _inverted(
     nothing = torch.full_like(top, nan)
     if any(group.n < 2 for group in groups):
         return nothing, nothing.clone()
+    # Weight 0 and ratio -1 give the interval of the denominator itself.
     _, low, high = ends(torch.full_like(bottom, -1.0), 0.0)
     clear = (low > 0) | (high < 0)
     size = torch.where(clear, bottom, 1.0)
     centre = torch.where(clear, top / size, 0.0)
     _, low, high = ends(centre, 1.0)
+    # A first step small relative to the width at the estimate starts inside the interval.
     step = torch.where(clear, (high - low) / (LONGEST * size.abs()), 0.0)
 
     def holds(ratio: Tensor) -> Tensor:
