@@ -99,7 +99,7 @@ def kinds_test(
 
 
 def _some(values: Sequence[float], most: int) -> list[float]:
-    """At most `most` of the values, spread evenly."""
+    """The values, or `most` of them spread evenly."""
     count = min(most, len(values))
     return [values[place * len(values) // count] for place in range(count)]
 
