@@ -1,6 +1,6 @@
-"""What can be measured: one value for each method, to give to `icl_mech.measure`.
+"""Measurements, one class for each method, to pass to `icl_mech.measure`.
 
-A folder holds a family of methods: measurements, their readings and their results.
+Each folder holds a family of methods: measurements, their readings and their results.
 """
 
 import sys
@@ -113,7 +113,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """A measurement by its name in earlier versions."""
+    """Return a measurement by its name in earlier versions."""
     if name in MEASUREMENTS:
         return getattr(sys.modules[__name__], MEASUREMENTS[name])
     raise AttributeError(f"module 'icl_mech.measurements' has no attribute {name!r}")

@@ -1,10 +1,10 @@
-"""Prompts with answers of any kind, as what measurements of demonstrations take.
+"""Prompts with answers of any kind, converted for measurements of demonstrations.
 
-A text becomes a prompt with demonstrations: each span before the target is a unit that its last token,
-the *anchor*, collects, and the query is what follows the last of them. Its answer is the token *followed*:
-the text's own next token, where it has one, else the likeliest one of the model as it is; beside it
-stands its *rival*, the likeliest other token of the same plain run. A prediction is one of the two, or
-neither. So a prediction under an intervention is the plain one exactly where the greedy token is.
+A text becomes a prompt with demonstrations: each span before the target is a unit whose last token is its
+*anchor*, and the query is the text after the last span. Its answer is the *followed* token: the next token of
+the text, where there is one, else the top token of the unmodified model. Its *rival* is the most likely
+other token in the same unmodified run. A prediction is one of the two, or neither, so a prediction under an
+intervention is unchanged exactly where the greedy token is.
 """
 
 from collections.abc import Sequence
@@ -24,20 +24,20 @@ KINDS: dict[AnswerKind, str] = {
     "choices": "open answers, choices of each prompt",
     "vocabulary": "texts, the next token",
 }
-"""How messages and tables call kinds of answers."""
+"""Names of the kinds of answers in messages and tables."""
 
 
 def check_kind(prompts: PromptBatch, takes: Sequence[AnswerKind], what: str, why_not: str) -> None:
-    """Refuse prompts whose answers are of a kind a measurement does not take.
+    """Reject prompts whose answers are of a kind that a measurement does not take.
 
     Raises:
-        PromptError: names the kind, the reason and what it takes.
+        PromptError: names the kind, the reason and the kinds it takes.
     """
     kind = prompts.answer_kind
     if kind in takes:
         return
     reason = f": {why_not}" if why_not else ""
-    known = "; ".join(KINDS[own] for own in takes)
+    known = "; ".join(KINDS[taken] for taken in takes)
     raise PromptError(
         f"{what} does not take prompts of the kind {kind!r} ({KINDS[kind]}){reason}. It takes {known}. "
         "Build prompts with classes with build_prompts or prompts_from_text; the matrix of measurements "
@@ -48,14 +48,14 @@ def check_kind(prompts: PromptBatch, takes: Sequence[AnswerKind], what: str, why
 def as_demonstrations(
     model: LanguageModel, sets: Sequence[PromptBatch], options: Options
 ) -> tuple[PromptBatch, ...]:
-    """Texts as prompts with demonstrations, which have an answer of their own (see the module).
+    """Texts as prompts with demonstrations, each with its answer (see the module).
 
-    Of a pair both sides have the true side's answer, beside that of the false side, where it is another
-    one: what who follows the false text would say. One forward pass over each set tells the likeliest
-    tokens of the model as it is, whatever `interventions` say.
+    Both sides of a pair have the true side's answer; where the false side's differs, that one is the rival: the
+    answer of a model that follows the false text. One forward pass over each set without `interventions` gives
+    the top tokens of the unmodified model.
 
     Raises:
-        PromptError: sets of different size.
+        PromptError: sets of different sizes.
     """
     if len({len(texts) for texts in sets}) > 1:
         raise PromptError(
@@ -67,10 +67,10 @@ def as_demonstrations(
     for side, texts in enumerate(sets):
         prompts: list[Prompt] = []
         for number, prompt in enumerate(texts):
-            own, rival = followed[0][number]
+            answer, rival = followed[0][number]
             taught = followed[-1][number][0]
-            told = taught != own
-            choices = (own, taught if told else rival)
+            differs = taught != answer
+            choices = (answer, taught if differs else rival)
             laid = _spans(prompt)
             prompts.append(
                 replace(
@@ -81,7 +81,7 @@ def as_demonstrations(
                     label_words=tuple((token,) for token in choices),
                     labels=words(choices) if words else (),
                     answer=0,
-                    false_answer=1 if told and side else None,
+                    false_answer=1 if differs and side else None,
                     kind="vocabulary",
                 )
             )
@@ -90,22 +90,22 @@ def as_demonstrations(
 
 
 def _followed(model: LanguageModel, texts: PromptBatch, options: Options) -> list[tuple[int, int]]:
-    """The token each text is followed by, and the likeliest other one."""
+    """The token that follows each text, and the most likely other one."""
     size, memory = options.batch_size, options.memory
     (read,) = run(
         model, texts, [PredictionReading(2)], batch_size=size, memory=memory, title="next tokens"
     )
     top: Int[Tensor, "batch 2"] = read[2]
-    found: list[tuple[int, int]] = []
+    pairs: list[tuple[int, int]] = []
     for prompt, (likeliest, second) in zip(texts, top.tolist(), strict=True):
         behind = prompt.tokens[prompt.target + 1 : prompt.target + 2]
-        own = behind[0] if behind else likeliest
-        found.append((own, second if own == likeliest else likeliest))
-    return found
+        token = behind[0] if behind else likeliest
+        pairs.append((token, second if token == likeliest else likeliest))
+    return pairs
 
 
 def as_texts(prompts: PromptBatch) -> PromptBatch:
-    """Prompts with demonstrations as texts, each demonstration with its answer a span."""
+    """Prompts with demonstrations as texts, with one span per demonstration and its answer."""
     return PromptBatch(tuple(map(_in_spans, prompts)), prompts.source)
 
 
@@ -116,13 +116,13 @@ def _in_spans(prompt: Prompt) -> Prompt:
     kept = [(start, word.stop) for (start, _), word in units if word.stop <= prompt.target]
     if not kept:
         return prompt
-    found = Prompt.from_spans(prompt.tokens, kept, target=prompt.target, pieces=prompt.pieces)
-    # Of an answer of several tokens the first is the anchor, not the last of its span.
-    return replace(found, exact=prompt.exact, given_anchors=prompt.anchors)
+    text = Prompt.from_spans(prompt.tokens, kept, target=prompt.target, pieces=prompt.pieces)
+    # In an answer of several tokens the first one is the anchor, not the last of its span.
+    return replace(text, exact=prompt.exact, given_anchors=prompt.anchors)
 
 
 def _spans(prompt: Prompt) -> tuple[Span, ...]:
-    """A text's tokens with the roles of demonstrations and a query."""
+    """The tokens of a text with the roles of demonstrations and a query."""
     spans: list[Span] = []
     for number, (start, stop) in enumerate(prompt.text_spans):
         anchor = stop - 1

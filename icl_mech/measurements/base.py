@@ -1,7 +1,7 @@
-"""`Measurement`: what to read from a model and what it means, as a value.
+"""`Measurement`: a value that defines what to read from a model and how to interpret it.
 
-A measurement is a frozen dataclass whose fields are the variants of its definition. It says
-what it refuses (`check`), what must be run (`passes`) and what comes out (`result`); everything
+A measurement is a frozen dataclass whose fields are the variants of its definition. It defines
+what it rejects (`check`), what must be run (`passes`) and what it returns (`result`); everything
 else - checking the fields, adapting the model, sharing passes with other measurements,
 interventions, memory, provenance - is done once, here and in `measurements.running`.
 """
@@ -42,7 +42,7 @@ R = TypeVar("R", bound=Result)
 
 @dataclass(frozen=True)
 class AnyMeasurement(ABC, Generic[Data, R]):
-    """What `Measurement` and `PairMeasurement` share."""
+    """Base of `Measurement` and `PairMeasurement`."""
 
     name: ClassVar[str] = ""
     """Key in an `Analysis`; by default the class name in lower case."""
@@ -51,17 +51,17 @@ class AnyMeasurement(ABC, Generic[Data, R]):
     """Kinds of answers it takes: `classes` of the batch, `choices` of each prompt, `vocabulary` (texts)."""
 
     why_not: ClassVar[str] = ""
-    """Why it does not take the others, as its refusal says it."""
+    """Why it does not take the others, for its error message."""
 
     reads_texts: ClassVar[bool] = False
-    """True if it reads the spans of texts itself; else they come as prompts with demonstrations, of
-    which each is a span before the target (see `measurements.any_answer`)."""
+    """True if it reads the spans of texts itself; else texts are converted to prompts with one
+    demonstration for each span before the target (see `measurements.any_answer`)."""
 
     reads_spans: ClassVar[bool] = False
-    """True if it reads nothing but spans: demonstrations then come to it as spans of a text."""
+    """True if it reads only spans: demonstrations are then converted to spans of a text."""
 
     def __init_subclass__(cls) -> None:
-        """Name the kind."""
+        """Set the default name."""
         super().__init_subclass__()
         if "name" not in vars(cls):
             cls.name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
@@ -70,56 +70,56 @@ class AnyMeasurement(ABC, Generic[Data, R]):
         """Check the fields against their types.
 
         Raises:
-            RunError: names the field and what it may be.
+            RunError: names the field and its allowed values.
         """
         check_fields(self)
 
     def reads_first_tokens(self) -> bool:
-        """True if it tells classes apart by the first tokens of their label words alone.
+        """True if it distinguishes classes only by the first tokens of their label words.
 
-        Override it where answers are read by `PredictionReading` only, which scores whole words if the
-        prompts say so.
+        Override it if answers are read by `PredictionReading` only, which scores whole words if the
+        prompts ask for it.
         """
         return True
 
     @abstractmethod
     def chosen(self, data: Prompts) -> Data:
-        """What it takes of the prompts that are there.
+        """Select its input from the given prompts.
 
         Raises:
             PromptError: one set where a pair is needed, or the reverse.
         """
 
     def filled(self, model: LanguageModel, data: Data) -> "AnyMeasurement[Data, R]":
-        """Itself, with defaults that depend on model or data put in; this is what is recorded."""
+        """A copy with defaults that depend on model or data filled in, as recorded in the result."""
         return self
 
     def check(self, model: LanguageModel, data: Data) -> None:
-        """Refuse what would give wrong numbers, before anything runs.
+        """Reject input that would give wrong numbers, before anything runs.
 
         Raises:
-            IclMechError: says what was found, what was expected and what to do.
+            IclMechError: says what was given, what was expected and what to do.
         """
         return
 
     def check_options(self, model: LanguageModel, data: Data, options: Options) -> None:
-        """Refuse ways to run that would give wrong numbers, before anything runs.
+        """Reject options that would give wrong numbers, before anything runs.
 
         Raises:
-            IclMechError: says what was found, what was expected and what to do.
+            IclMechError: says what was given, what was expected and what to do.
         """
         return
 
     @abstractmethod
     def passes(self, model: LanguageModel, data: Data) -> Sequence[Pass]:
-        """What must be run."""
+        """The passes to run."""
 
     @abstractmethod
     def result(self, model: LanguageModel, data: Data, read: list[Any]) -> R:
-        """What comes out, from the values of each pass's readings."""
+        """The result, computed from the values of each pass's readings."""
 
     def steps(self, model: LanguageModel, data: Data, options: Options) -> Steps[R]:
-        """Passes and result; methods whose later passes depend on earlier values replace this."""
+        """Passes and result; methods whose later passes depend on earlier values override this."""
         read = yield self.passes(model, data)
         return self.result(model, data, read)
 
@@ -130,21 +130,21 @@ class AnyMeasurement(ABC, Generic[Data, R]):
 
     def variants(self) -> dict[str, Any]:
         """The fields as plain values, recorded in every result."""
-        return {item.name: _plain(getattr(self, item.name)) for item in fields(self)}
+        return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
 
 
 @dataclass(frozen=True)
 class Measurement(AnyMeasurement[PromptBatch, R]):
-    """Something measured on one set of prompts."""
+    """A measurement on one set of prompts."""
 
     side: ClassVar[Literal["true", "false"] | None] = None
-    """Which set it takes of a pair (true, false); None: it must be given one set."""
+    """The side it takes of a pair (true, false); None: it must be given one set."""
 
     def __call__(self, model: Any, prompts: PromptBatch, **how: Unpack[How]) -> R:
-        """What comes out of this model and these prompts; options as in `icl_mech.measure`.
+        """Return the result for this model and these prompts; options as in `icl_mech.measure`.
 
         Raises:
-            IclMechError: what it or the engine refuses.
+            IclMechError: input that it or the engine rejects.
         """
         return measured(self, model, prompts, **how)
 
@@ -152,26 +152,26 @@ class Measurement(AnyMeasurement[PromptBatch, R]):
         """The prompts, or its side of a pair.
 
         Raises:
-            PromptError: a pair of which it takes no side.
+            PromptError: a pair, if it does not take a side.
         """
-        own = check_data(data)
-        if not isinstance(own, tuple):
-            return own
+        prompts = check_data(data)
+        if not isinstance(prompts, tuple):
+            return prompts
         if self.side is None:
             name = type(self).__name__
             raise PromptError(f"{name} takes one set of prompts; give one of the pair.")
-        return own[("true", "false").index(self.side)]
+        return prompts[("true", "false").index(self.side)]
 
 
 @dataclass(frozen=True)
 class PairMeasurement(AnyMeasurement[Pair, R]):
-    """Something measured on the same queries with true and with false demonstrations."""
+    """A measurement on the same queries with true and with false demonstrations."""
 
     def __call__(self, model: Any, true: PromptBatch, false: PromptBatch, **how: Unpack[How]) -> R:
-        """What comes out of this model and this pair; options as in `icl_mech.measure`.
+        """Return the result for this model and this pair; options as in `icl_mech.measure`.
 
         Raises:
-            IclMechError: what it or the engine refuses.
+            IclMechError: input that it or the engine rejects.
         """
         return measured(self, model, (true, false), **how)
 
@@ -181,9 +181,9 @@ class PairMeasurement(AnyMeasurement[Pair, R]):
         Raises:
             PromptError: one set of prompts.
         """
-        own = check_data(data)
-        if isinstance(own, tuple):
-            return own
+        prompts = check_data(data)
+        if isinstance(prompts, tuple):
+            return prompts
         raise PromptError(
             f"{type(self).__name__} compares true and false demonstrations; give the pair that "
             "build_prompt_pairs returns."
@@ -191,7 +191,7 @@ class PairMeasurement(AnyMeasurement[Pair, R]):
 
 
 def _plain(value: object) -> Any:
-    """A field as JSON knows it: prompts by their digest, interventions by their values."""
+    """A field as plain JSON values: prompts as their digest, interventions as their values."""
     if isinstance(value, PromptBatch):
         return {"digest": value.digest, "count": len(value)}
     if isinstance(value, Tensor | np.ndarray):
@@ -203,9 +203,9 @@ def _plain(value: object) -> Any:
     if isinstance(value, AnyMeasurement):
         return {"measurement": value.name, **value.variants()}
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): _plain(entry) for key, entry in value.items()}
     if isinstance(value, tuple | list | range):
-        return [_plain(item) for item in value]
+        return [_plain(entry) for entry in value]
     if value is None or isinstance(value, str | int | float | bool):
         return value
     raise RunError(

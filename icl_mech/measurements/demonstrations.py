@@ -1,6 +1,6 @@
-"""What measurements of demonstrations share: which are seen, before which query, and prompts with and without.
+"""Helpers for measurements of demonstrations: visible labels, pairs, and prompts without demonstrations.
 
-A pair are the same queries with true and with false demonstrations.
+A pair consists of the same queries with true and with false demonstrations.
 """
 
 import warnings
@@ -28,7 +28,7 @@ SAME = (
     *("task", "shots", "total", "n", "seed", "demonstrations", "split"),
     *("given_texts", "query_texts"),
 )
-"""What the sources of a pair of prompt sets have in common."""
+"""Entries in which the sources of a pair of prompt sets must agree."""
 
 
 def seen_labels(prompt: Prompt) -> tuple[tuple[int, int], ...]:
@@ -38,12 +38,12 @@ def seen_labels(prompt: Prompt) -> tuple[tuple[int, int], ...]:
 
 
 def displayed(prompt: Prompt) -> set[int]:
-    """Classes the demonstrations before the target display."""
+    """Classes displayed by the demonstrations before the target."""
     return {label for _, label in seen_labels(prompt)}
 
 
 def check_demonstrations(prompts: PromptBatch, what: str) -> None:
-    """Refuse prompts without a label word before their target.
+    """Reject prompts without a label word before their target.
 
     Raises:
         PromptError: names the first such prompt.
@@ -57,15 +57,15 @@ def check_demonstrations(prompts: PromptBatch, what: str) -> None:
 
 
 def check_differing(data: Sequence[Any]) -> None:
-    """Refuse a pair without demonstrations, of which every difference is 0; sweeps measure it as the end of a curve.
+    """Reject a pair without demonstrations, whose differences are all 0; sweeps measure it as the end of a curve.
 
     Raises:
         PromptError: says what to build.
     """
-    sources = [own.source for own in data if isinstance(own, PromptBatch)]
+    sources = [prompts.source for prompts in data if isinstance(prompts, PromptBatch)]
     bare = (
         len(data) == 2
-        and [0 in (own.get("shots"), own.get("total")) for own in sources] == [True] * 2
+        and [0 in (source.get("shots"), source.get("total")) for source in sources] == [True] * 2
     )
     if bare and [prompt.tokens for prompt in data[0]] == [prompt.tokens for prompt in data[1]]:
         raise PromptError(
@@ -75,11 +75,11 @@ def check_differing(data: Sequence[Any]) -> None:
 
 
 def check_pairs(true: PromptBatch, false: PromptBatch) -> None:
-    """Refuse sets that are not pairs; say so if the classes are not balanced.
+    """Reject sets that are not pairs; warn if the classes are not balanced.
 
     Raises:
-        PromptError: different numbers of prompts, answers, label words or draws, or sets the
-            wrong way round.
+        PromptError: different numbers of prompts, answers, label words or draws, or sets in the
+            wrong order.
     """
     if len(true) != len(false):
         raise PromptError(
@@ -100,9 +100,9 @@ def check_pairs(true: PromptBatch, false: PromptBatch) -> None:
         raise PromptError(
             f"The first set must show true labels, but was built with labels={shown!r}."
         )
-    # Without demonstrations they are: the zero-shot end of a curve over their number.
+    # Without demonstrations both sides are equal: the zero-shot end of a curve over shots.
     alike = all(t.tokens == f.tokens for t, f in zip(true, false, strict=True))
-    # A small share of false labels may be none.
+    # A small fraction of false labels may round to none.
     drawn = "false_share" in false.source
     if alike and not drawn and any(prompt.label_positions for prompt in true):
         raise PromptError(
@@ -124,11 +124,11 @@ def check_pairs(true: PromptBatch, false: PromptBatch) -> None:
 def without_demonstrations(prompts: PromptBatch) -> PromptBatch | None:
     """The bare queries, with whatever precedes the first demonstration.
 
-    None where they cannot be cut out: the query is the last demonstration, roles are not known,
-    or there are no demonstrations.
+    None where demonstrations cannot be removed: the query is the last demonstration, roles are not
+    known, or there are no demonstrations.
     """
-    found = [_bare(prompt) for prompt in prompts]
-    bare = tuple(prompt for prompt in found if prompt is not None)
+    queries = [_bare(prompt) for prompt in prompts]
+    bare = tuple(prompt for prompt in queries if prompt is not None)
     count = "total" if "total" in prompts.source else "shots"
     source = {**prompts.source, count: 0, "labels": "correct"}
     return PromptBatch(bare, source) if len(bare) == len(prompts) else None
@@ -154,7 +154,7 @@ def _bare(prompt: Prompt) -> Prompt | None:
         label_classes=(),
         pieces=prompt.pieces[:start] + prompt.pieces[cut:] if prompt.pieces else (),
         false_answer=None,
-        # Its first piece was tokenised after the demonstrations.
+        # Its first token was tokenised in the context of the demonstrations.
         exact=False,
         sections=(),
         given_anchors=None,
@@ -169,7 +169,7 @@ def query(prompt: Prompt) -> list[tuple[int, ...]]:
 
 
 def same_queries(one: PromptBatch, other: PromptBatch) -> bool:
-    """True for equal answers in equal order and, as far as the prompts tell, equal texts."""
+    """True for equal answers in equal order and, where text roles are known, equal texts."""
     same = [prompt.answer for prompt in one] == [prompt.answer for prompt in other]
     if same and all(prompt.has_text_roles for batch in (one, other) for prompt in batch):
         return [query(prompt) for prompt in one] == [query(prompt) for prompt in other]
@@ -177,7 +177,7 @@ def same_queries(one: PromptBatch, other: PromptBatch) -> bool:
 
 
 def check_same_queries(more_shots: PromptBatch, prompts: PromptBatch) -> None:
-    """Refuse prompts whose queries are not those of the test prompts.
+    """Reject prompts whose queries differ from those of the test prompts.
 
     Raises:
         PromptError: says how to build them.
@@ -190,7 +190,7 @@ def check_same_queries(more_shots: PromptBatch, prompts: PromptBatch) -> None:
 
 
 def check_same_count(prompts: PromptBatch, what: str) -> None:
-    """Refuse prompts that cannot be averaged demonstration by demonstration.
+    """Reject prompts that cannot be averaged demonstration by demonstration.
 
     Raises:
         PromptError: prompts without demonstrations, or with different numbers of them.
@@ -205,12 +205,12 @@ def check_same_count(prompts: PromptBatch, what: str) -> None:
 
 
 def check_one_way(results: Iterable[Record]) -> None:
-    """Refuse to average over demonstrations per class and demonstrations in all.
+    """Reject averages over results with shots per class and results with a total number of demonstrations.
 
     Raises:
         ResultError: results of both.
     """
-    sources = [own.provenance.get("prompts", {}) for own in results]
+    sources = [result.provenance.get("prompts", {}) for result in results]
     ways = {said_demonstrations(source) for source in sources if "total" in source}
     others = {said_demonstrations(source) for source in sources if "shots" in source}
     if ways and others:
@@ -221,20 +221,20 @@ def check_one_way(results: Iterable[Record]) -> None:
 
 
 def taught_classes(prompts: PromptBatch) -> Int[Tensor, " batch"] | None:
-    """The class a follower of the false labels would give; None where that is not defined."""
+    """The answer of a model that follows the false labels; None where that is not defined."""
     classes = [prompt.false_answer for prompt in prompts]
     return None if any(label is None for label in classes) else torch.tensor(classes)
 
 
 def halves(pair: Pair, seed: int = 0) -> tuple[Pair, Pair]:
-    """Pairs on which heads are chosen, and those they are tested on.
+    """Split a pair into one on which heads are selected and one on which they are tested.
 
     Raises:
-        PromptError: a query that comes twice, queries of one class, or a class with fewer than
-            two queries in either half.
+        PromptError: a repeated query, queries of a single class, or a class with fewer than two
+            queries in either half.
     """
     queries = [query(prompt) for prompt in pair[0]]
-    again = [n for n, own in enumerate(queries) if own and own in queries[:n]]
+    again = [n for n, texts in enumerate(queries) if texts and texts in queries[:n]]
     if again:
         raise PromptError(
             f"Query {again[0]} is that of an earlier prompt, so that heads could be tested on what chose "

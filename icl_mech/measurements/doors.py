@@ -1,7 +1,7 @@
-"""Functions made of measurements: `flow_scores = door(Flow, "flow_scores", prompts="...")`.
+"""Functions built from measurements: `flow_scores = door(Flow, "flow_scores", prompts="...")`.
 
-A door takes a model, what is measured on it, the fields of the measurement and the options of a run;
-its signature and its help are put together from theirs.
+A door takes a model, the prompts, the fields of the measurement and the options of a run; its signature and
+its help are assembled from theirs.
 """
 
 import inspect
@@ -33,24 +33,27 @@ def door(
     called: Mapping[str, str] | None = None,
     **said: str,
 ) -> Callable[..., R]:
-    """The function that measures one thing: `name(model, prompts, *, variants, options)`.
+    """Build the function of a measurement: `name(model, prompts, *, variants, options)`.
 
     Args:
         kind: The measurement.
-        name: Of the function, which the module must hold under this name.
-        first: Fields that stand before the prompts.
-        then: Fields that may be given by position, after the prompts.
-        called: Other names of fields, as arguments.
-        **said: What the prompts are, for the help, by the names of these arguments; and, of options
-            whose general words do not say enough, other words.
+        name: Name of the function in its module.
+        first: Fields that precede the prompts.
+        then: Fields that may be passed by position, after the prompts.
+        called: Argument names of fields, where they differ.
+        **said: Help on the prompts, by the names of these arguments, and on options whose general
+            help is not enough.
     """
-    options = [own.name for own in fields(Options)]
+    options = [option.name for option in fields(Options)]
     data = [argument for argument in said if argument not in options]
     assert len(data) == 1 + issubclass(kind, PairMeasurement), (name, data)
-    names = {own.name: own.name for own in fields(kind)} | dict(called or {})
-    of_kind = {own.name: own.replace(name=names[own.name]) for own in _field_parameters(kind)}
+    names = {field.name: field.name for field in fields(kind)} | dict(called or {})
+    of_kind = {
+        parameter.name: parameter.replace(name=names[parameter.name])
+        for parameter in _field_parameters(kind)
+    }
     before, behind = (
-        [of_kind.pop(own).replace(kind=Parameter.POSITIONAL_OR_KEYWORD) for own in places]
+        [of_kind.pop(argument).replace(kind=Parameter.POSITIONAL_OR_KEYWORD) for argument in places]
         for places in (first, then)
     )
     model_first, *of_data = _called_with(kind, data)
@@ -60,28 +63,30 @@ def door(
 
     def measure(*args: Any, **given: Any) -> R:
         bound = bound_to(signature, name, args, given).arguments
-        model, *prompts = (bound.pop(own) for own in ("model", *data))
+        model, *prompts = (bound.pop(argument) for argument in ("model", *data))
         check_differing(prompts)
-        own = {one: bound.pop(word) for one, word in names.items() if word in bound}
-        return kind(**own)(model, *prompts, **bound)  # type: ignore[operator, no-any-return]
+        variants = {field: bound.pop(word) for field, word in names.items() if word in bound}
+        return kind(**variants)(model, *prompts, **bound)  # type: ignore[operator, no-any-return]
 
     measure.__name__ = measure.__qualname__ = name
     measure.__module__ = kind.__module__
-    measure.__doc__ = _help(kind, _words(kind, names, said), [own.name for own in parameters])
+    measure.__doc__ = _help(
+        kind, _words(kind, names, said), [parameter.name for parameter in parameters]
+    )
     vars(measure)["__signature__"] = signature
-    measure.__annotations__ = {own.name: own.annotation for own in parameters}
+    measure.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     measure.__annotations__["return"] = signature.return_annotation
     return measure
 
 
 def with_options(function: Callable[P, R]) -> Callable[P, R]:
-    """A function with the options of a run in the place of `**how` in its signature and help."""
-    own = inspect.signature(function)
-    parameters = list(own.parameters.values())
+    """Replace `**how` by the options of a run in the signature and help of a function."""
+    original = inspect.signature(function)
+    parameters = list(original.parameters.values())
     assert parameters.pop().kind is Parameter.VAR_KEYWORD
-    options = [one.name for one in fields(Options) if one.name not in own.parameters]
+    options = [option.name for option in fields(Options) if option.name not in original.parameters]
     parameters += _option_parameters(options)
-    signature = own.replace(parameters=parameters)
+    signature = original.replace(parameters=parameters)
 
     @wraps(function)
     def measure(*args: P.args, **given: P.kwargs) -> R:
@@ -97,18 +102,19 @@ def with_options(function: Callable[P, R]) -> Callable[P, R]:
     head, raises, tail = text.partition("\n\nRaises:")
     measure.__doc__ = "\n".join([head, *lines]) + raises + tail
     vars(measure)["__signature__"] = signature
-    # Who follows it to the source finds another signature there (autodoc: "pop from empty list").
+    # Following it, autodoc finds the signature of the source and fails ("pop from empty list").
     vars(measure).pop("__wrapped__")
-    measure.__annotations__ = {one.name: one.annotation for one in parameters}
-    measure.__annotations__["return"] = own.return_annotation
+    measure.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    measure.__annotations__["return"] = original.return_annotation
     return measure
 
 
 def _called_with(kind: type[AnyMeasurement[Any, R]], data: Sequence[str]) -> list[Parameter]:
-    """Model and prompts as the call of a measurement declares them: it may also take a single prompt."""
+    """Parameters for model and prompts, annotated as in the call of the measurement, which may take a single prompt."""
     _, *taken = inspect.signature(kind.__call__).parameters.values()
     return [
-        _positional(own, one.annotation) for own, one in zip(("model", *data), taken, strict=False)
+        _positional(name, parameter.annotation)
+        for name, parameter in zip(("model", *data), taken, strict=False)
     ]
 
 
@@ -118,62 +124,67 @@ def _positional(name: str, annotation: object) -> Parameter:
 
 def _field_parameters(kind: type) -> Iterator[Parameter]:
     types = get_type_hints(kind)
-    for own in fields(kind):
-        default = own.default
-        if own.default_factory is not MISSING:
-            default = own.default_factory()
+    for field in fields(kind):
+        default = field.default
+        if field.default_factory is not MISSING:
+            default = field.default_factory()
         yield Parameter(
-            own.name,
+            field.name,
             Parameter.KEYWORD_ONLY,
             default=Parameter.empty if default is MISSING else default,
-            annotation=types[own.name],
+            annotation=types[field.name],
         )
 
 
 def _option_parameters(names: Sequence[str]) -> list[Parameter]:
-    defaults = {own.name: own.default for own in fields(Options)}
+    defaults = {option.name: option.default for option in fields(Options)}
     return [
         Parameter(
-            own, Parameter.KEYWORD_ONLY, default=defaults[own], annotation=How.__annotations__[own]
+            name,
+            Parameter.KEYWORD_ONLY,
+            default=defaults[name],
+            annotation=How.__annotations__[name],
         )
-        for own in names
+        for name in names
     ]
 
 
 def _result_of(kind: type[AnyMeasurement[Any, R]]) -> Any:
-    found = inspect.signature(kind.result).return_annotation
-    if not isinstance(found, TypeVar):
-        return found
-    # `result` stands in a class that several kinds share: `class CompressDemonstrations(OfStandIns[CompressDemonstrationsResult])`.
-    (own,) = (one for base in vars(kind)["__orig_bases__"] for one in get_args(base))
-    return own
+    annotation = inspect.signature(kind.result).return_annotation
+    if not isinstance(annotation, TypeVar):
+        return annotation
+    # `result` is defined in a class that several kinds share: `class CompressDemonstrations(OfStandIns[CompressDemonstrationsResult])`.
+    (result_type,) = (
+        argument for base in vars(kind)["__orig_bases__"] for argument in get_args(base)
+    )
+    return result_type
 
 
 def _words(kind: type, names: Mapping[str, str], said: Mapping[str, str]) -> dict[str, str]:
-    """What the help says of each argument."""
+    """Help on each argument."""
     return {
         "model": MODEL,
         **said,
-        **{names[own]: text for own, text in _described(kind) if own in names},
-        **{own: said.get(own, text) for own, text in _described(Options)},
+        **{names[field]: text for field, text in _described(kind) if field in names},
+        **{option: said.get(option, text) for option, text in _described(Options)},
     }
 
 
 def _described(kind: type) -> Iterator[tuple[str, str]]:
-    """Fields with their words in the docstrings of the class and of those it is made of."""
-    for own in reversed(kind.__mro__):
-        text = inspect.cleandoc(vars(own).get("__doc__") or "")
+    """Fields with their descriptions in the docstrings of the class and its bases."""
+    for base in reversed(kind.__mro__):
+        text = inspect.cleandoc(vars(base).get("__doc__") or "")
         section = re.search(r"^Attributes:\n((?:    .*\n?|\n(?=    ))*)", text, re.MULTILINE)
-        for found in re.finditer(
+        for match in re.finditer(
             r"^    (\w+): (.*(?:\n        .*)*)", section[1] if section else "", re.MULTILINE
         ):
-            yield found[1], found[2]
+            yield match[1], match[2]
 
 
 def _help(kind: type, described: dict[str, str], names: Sequence[str]) -> str:
-    """The measurement's docstring, its fields as arguments among those of a run."""
+    """The measurement's docstring with its fields and the options of a run as arguments."""
     text = inspect.cleandoc(kind.__doc__ or "")
     head, *sections = re.split(r"\n\n(?=Attributes:|Raises:|Source:)", text)
     arguments = [f"    {name}: {described[name]}" for name in names]
-    rest = [own for own in sections if not own.startswith("Attributes:")]
+    rest = [section for section in sections if not section.startswith("Attributes:")]
     return "\n\n".join([head, "\n".join(["Args:", *arguments]), *rest])

@@ -1,4 +1,4 @@
-"""What a measurement asks for: passes over prompts, and how to run them."""
+"""Requests of a measurement: passes over prompts, and options of a run."""
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
@@ -25,10 +25,10 @@ class Pass:
     """One run over prompts.
 
     Attributes:
-        prompts: What is run.
-        readings: What is read; their values come back in this order.
-        interventions: What this pass changes, after what the user changes.
-        title: What a progress bar counts.
+        prompts: The prompts to run.
+        readings: The readings; their values are returned in this order.
+        interventions: Interventions of this pass, applied after those of the user.
+        title: Label of the progress bar.
     """
 
     prompts: PromptBatch
@@ -40,20 +40,20 @@ class Pass:
         """Check the fields against their types.
 
         Raises:
-            RunError: names the field and what it may be.
+            RunError: names the field and its allowed values.
         """
         check_fields(self)
 
 
 @dataclass(frozen=True, eq=False)
 class Variants(Pass):
-    """The same readings under several sets of interventions, which share what they can.
+    """The same readings under several sets of interventions, which share computation where possible.
 
-    Their values come back as one list for each variant. All variants take the same path, so
-    their numbers may be compared to the last bit; so they are never merged with other passes.
+    Their values are returned as one list for each variant. All variants take the same path, so that
+    their numbers are comparable to the last bit; they are therefore never merged with other passes.
 
     Attributes:
-        variants: Sets of interventions; an empty one is the plain model.
+        variants: Sets of interventions; an empty one is the unmodified model.
         layout: How to lay the prompts out; None: the engine's choice.
     """
 
@@ -84,7 +84,7 @@ class Options:
         """Check the fields against their types, and that the budget is a size.
 
         Raises:
-            RunError: names the field and what it may be.
+            RunError: names the field and its allowed values.
         """
         check_fields(self)
         parse_memory(self.memory)
@@ -101,12 +101,12 @@ class How(TypedDict, total=False):
 
 
 Steps = Generator[Sequence[Pass], list[Any], R]
-"""Asks for passes, gets their values, and returns the result."""
+"""A generator that yields passes, receives their values, and returns the result."""
 
 
 @runtime_checkable
 class Runnable(Protocol[R_co]):
-    """A measurement as what runs it knows it, see `base.AnyMeasurement`."""
+    """Interface of a measurement for the code that runs it, see `base.AnyMeasurement`."""
 
     name: ClassVar[str]
     takes: ClassVar[tuple[AnswerKind, ...]]
@@ -116,28 +116,28 @@ class Runnable(Protocol[R_co]):
 
     @property
     def asks_at_once(self) -> bool:
-        """True if `passes` are all it asks for."""
+        """True if `passes` are all its passes."""
 
     def chosen(self, data: Prompts) -> Any:
-        """What it takes of the prompts."""
+        """Select its input from the prompts."""
 
     def reads_first_tokens(self) -> bool:
-        """True if classes are told apart by the first tokens of their label words alone."""
+        """True if classes are distinguished only by the first tokens of their label words."""
 
     def filled(self, model: LanguageModel, data: Any) -> "Runnable[R_co]":
-        """With defaults that depend on model or data."""
+        """A copy with defaults that depend on model or data."""
 
     def check(self, model: LanguageModel, data: Any) -> None:
-        """Refuse model or data."""
+        """Reject unsuitable models or data."""
 
     def check_options(self, model: LanguageModel, data: Any, options: Options) -> None:
-        """Refuse ways to run."""
+        """Reject unsuitable options."""
 
     def passes(self, model: LanguageModel, data: Any) -> Sequence[Pass]:
-        """What must be run."""
+        """The passes to run."""
 
     def steps(self, model: LanguageModel, data: Any, options: Options) -> Steps[R_co]:
-        """Passes, one set after the other, and the result."""
+        """Passes, one request after the other, and the result."""
 
     def variants(self) -> dict[str, Any]:
-        """What is recorded."""
+        """The recorded variants."""

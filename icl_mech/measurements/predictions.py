@@ -4,8 +4,8 @@
 words with several tokens: `first` (the first token, the papers' choice), `sum` (log-probability
 of the whole word, teacher-forced) or `mean` (per token), as the prompts or `Predict.score` say.
 
-Open answers, and texts that go on after their target, are also judged by the whole answer: how likely it
-is, how many tokens are likelier than its first, and whether the model says it by itself.
+Free-form answers, and texts that continue after their target, are also scored by the whole answer: its
+log-probability, the rank of its first token, and whether the greedy continuation is an accepted answer.
 """
 
 from collections.abc import Mapping
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
 ANOTHER, FIRST, WHOLE = "another", "first token likeliest", "whole answer said"
-"""Shares of prompts beside those of the words of a prompt, see `Predictions.shares`."""
+"""Further keys of `Predictions.shares`, next to the words of a prompt."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Predictions(Result):
-    """What the model predicts at the target.
+    """Predictions of the model at the target.
 
     Attributes:
         label_logits: Logits of the label words' first tokens, in class order; of prompts that score whole
@@ -75,7 +75,7 @@ class Predictions(Result):
     definitions: ClassVar[tuple[Definition, ...]] = DEFINITIONS
 
     def quantities(self) -> dict[str, Quantity]:
-        """Whether each prediction is right, where that is known, and the label words' scores."""
+        """Accuracy, where the answers are known, and the scores of the label words."""
         right = None if self.answers is None else Quantity((), self.predicted == self.answers)
         return {**({} if right is None else {"accuracy": right}), **super().quantities()}
 
@@ -86,15 +86,15 @@ class Predictions(Result):
 
     @property
     def open_answers(self) -> bool:
-        """True if every prompt has words of its own, so that there is no constant answer and no class to confuse."""
+        """True if every prompt has its own answer options, so that there is no majority class and no confusion of classes."""
         return answer_kind(self) != "classes" and self.answers is not None
 
     @property
     def shares(self) -> dict[str, Interval]:
-        """Of prompts with words of their own the share with each kind of answer, with Wilson intervals.
+        """Fractions of prompts by type of answer, with Wilson intervals, for prompts with their own answer options.
 
-        By what the words are, as far as these are the same in all prompts, `ANOTHER`; and where it is known
-        `FIRST` (of an accepted answer, of all tokens) and `WHOLE` (the greedy continuation is an accepted answer).
+        Keys are the names of the words, as far as they are the same in all prompts, and `ANOTHER`; where known,
+        also `FIRST` (the top token begins an accepted answer) and `WHOLE` (the greedy continuation is one).
         """
         named = {name: self.predicted == place for place, name in enumerate(self.labels[:2])}
         if "taught" not in self.labels and "its rival" not in self.labels:
@@ -108,30 +108,30 @@ class Predictions(Result):
 
     @property
     def commonest(self) -> tuple[int, int]:
-        """The class that is predicted most, the first of equals, and for how many prompts."""
+        """The most frequently predicted class, the first one on ties, and its number of prompts."""
         counts = self.predicted.bincount(minlength=max(1, len(self.labels)))
         return int(counts.argmax()), int(counts.max())
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of what is predicted: of texts also a token that is neither of two."""
+        """Names of the predicted classes or tokens; for texts, the last stands for any other token."""
         return (*self.labels, "another token")
 
     def on_page(self) -> tuple[str, ...]:
-        """Right answers where they are known, and of classes with names which are taken for which."""
+        """Accuracy where the answers are known, and the confusion of classes if they have names."""
         if self.open_answers:
             return ("accuracy",)
         known = self.answers is not None and self.labels
         return ("accuracy", "confusion") if known else ("confusion",)
 
     def is_drawn(self, show: str) -> bool:
-        """Without a wrong answer there is no confusion to see."""
+        """False for the confusion if no answer is wrong."""
         known = self.answers is not None and self.labels and not self.open_answers
         return not (show == "confusion" and known and self.right.confused is None)
 
     @property
     def right(self) -> RightAnswers:
-        """Predicted classes beside the true ones.
+        """Predicted classes compared with the true ones.
 
         Raises:
             ResultError: if the true classes are not known.
@@ -142,7 +142,7 @@ class Predictions(Result):
 
     @property
     def accuracy(self) -> Interval:
-        """Share of prompts whose predicted class is the true one, with Wilson interval.
+        """Fraction of prompts whose predicted class is the true one, with Wilson interval.
 
         Raises:
             ResultError: if the true classes are not known.
@@ -168,8 +168,8 @@ class Predictions(Result):
         if self.answers is not None:
             table["answer"] = [self.labels[c] for c in self.answers.tolist()]
         for name in ("answer_log_prob", "answer_rank", "exact_match"):
-            if (own := getattr(self, name)) is not None:
-                table[name] = own.tolist()
+            if (values := getattr(self, name)) is not None:
+                table[name] = values.tolist()
         columns = {f"logit {name}": self.label_logits[:, c] for c, name in enumerate(self.labels)}
         return pd.DataFrame(table | {key: value.tolist() for key, value in columns.items()})
 
@@ -195,48 +195,53 @@ class Predict(Measurement[Predictions]):
     takes = ANSWER_KINDS
 
     def reads_first_tokens(self) -> bool:
-        """Only if it was asked to."""
+        """True only if `score` is `first`."""
         return self.score == "first"
 
     def filled(self, model: LanguageModel, data: PromptBatch) -> "Predict":
-        """With the score of the prompts."""
+        """A copy with the score of the prompts as default."""
         return replace(self, score=self.score or data.score)
 
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
-        """Refuse numbers of tokens the vocabulary does not have.
+        """Reject a `top_k` that the vocabulary does not have.
 
         Raises:
-            RunError: says how many there are.
+            RunError: gives the size of the vocabulary.
         """
         check_top_k(self.top_k, model.info)
 
     def passes(self, model: LanguageModel, data: PromptBatch) -> list[Pass]:
-        """The prompts, and whole words after them where all their tokens count."""
+        """The prompts, and the prompts followed by whole words where all their tokens count."""
         longer = longer_words(data).values() if self._differs(data) else ()
-        words = [word_pass(data, own, "label words") for own in longer]
+        words = [word_pass(data, label_words, "label words") for label_words in longer]
         if self.score == "first" != data.score:
-            data = PromptBatch(tuple(replace(own, score="first") for own in data), data.source)
-        one = Pass(data, [PredictionReading(self.top_k)], title="predictions")
-        return [one, *words, *accepted_passes(data)]
+            data = PromptBatch(
+                tuple(replace(prompt, score="first") for prompt in data), data.source
+            )
+        first = Pass(data, [PredictionReading(self.top_k)], title="predictions")
+        return [first, *words, *accepted_passes(data)]
 
     def result(self, model: LanguageModel, data: PromptBatch, read: list[Any]) -> Predictions:
-        """Predictions by the first tokens, or by whole words; and how the accepted answers fare."""
+        """Predictions from first tokens or whole words, with the scores of accepted answers."""
         (first,), *words = read
-        found = predictions(first, data)
+        result = predictions(first, data)
         labels = [*longer_words(data)] if self._differs(data) else []
-        if best := best_of([own for (own,) in words[len(labels) :]], data):
-            found = replace(
-                found, answer_log_prob=best.log_prob, answer_rank=best.rank, exact_match=best.greedy
+        if best := best_of([scores for (scores,) in words[len(labels) :]], data):
+            result = replace(
+                result,
+                answer_log_prob=best.log_prob,
+                answer_rank=best.rank,
+                exact_match=best.greedy,
             )
         if not self._differs(data) or not self.score:
-            return found
-        sums = {label: own.log_prob for label, (own,) in zip(labels, words, strict=False)}
+            return result
+        sums = {label: scores.log_prob for label, (scores,) in zip(labels, words, strict=False)}
         _, log_probs, *_ = scored(first, sums, data, self.score)
         if data.answer_kind == "vocabulary":
-            return replace(found, log_probs=log_probs)
-        logits = found.label_logits if data.score == "first" else log_probs
+            return replace(result, log_probs=log_probs)
+        logits = result.label_logits if data.score == "first" else log_probs
         predicted = log_probs.argmax(-1)
-        return replace(found, label_logits=logits, log_probs=log_probs, predicted=predicted)
+        return replace(result, label_logits=logits, log_probs=log_probs, predicted=predicted)
 
     def _differs(self, data: PromptBatch) -> bool:
         """True if whole words are scored, and not as the prompts say."""
@@ -244,7 +249,7 @@ class Predict(Measurement[Predictions]):
 
 
 def predictions(read: Read, prompts: PromptBatch) -> Predictions:
-    """Predictions from what `PredictionReading` read."""
+    """Predictions from the values of `PredictionReading`."""
     label_logits, log_probs, top_tokens, top_log_probs = read
     return Predictions(
         label_logits=label_logits,
@@ -258,10 +263,10 @@ def predictions(read: Read, prompts: PromptBatch) -> Predictions:
 
 
 def check_top_k(top_k: int, info: ModelInfo) -> None:
-    """Refuse numbers of tokens the vocabulary does not have.
+    """Reject a `top_k` that the vocabulary does not have.
 
     Raises:
-        RunError: says how many there are.
+        RunError: gives the size of the vocabulary.
     """
     if not 1 <= top_k <= info.d_vocab:
         raise RunError(

@@ -1,7 +1,7 @@
-"""What every result records, and `Identity`: those parts of it that decide numbers.
+"""Provenance of every result, and `Identity`: the parts of it that determine the numbers.
 
-What is kept or resumed goes by the identity and nothing else. Two are equal if no part differs; what
-differs is named, down to the entry: `weights of the model`, `loss of the variants`.
+Caching and resuming depend on the identity and nothing else. Two identities are equal if no part differs;
+differences are named down to the entry: `weights of the model`, `loss of the variants`.
 """
 
 import hashlib
@@ -30,19 +30,19 @@ PARTS = (
     "interventions",
     "versions",
 )
-"""Parts of the provenance that decide numbers."""
+"""Parts of the provenance that determine the numbers."""
 
 NAMED = ("model", "variants", "versions")
-"""Parts whose entries are named."""
+"""Parts whose entries are named when they differ."""
 
 LATER = ("settings",)
-"""Entries of the model that results of earlier versions lack; they are compared where both have them."""
+"""Entries of the model that results of earlier versions lack; compared only where both have them."""
 
 UNCOUNTED = ("weights_format", "notes")
-"""Entries of the model that decide nothing beside the weights."""
+"""Entries of the model that add nothing to its weights."""
 
 IN_DIGEST = ("answer_kind", "pool")
-"""Entries of the prompts that decide nothing beside their digest, and that earlier results lack."""
+"""Entries of the prompts that add nothing to their digest, and that earlier results lack."""
 
 _version = lru_cache(version)
 
@@ -57,8 +57,8 @@ def provenance(
 ) -> dict[str, Any]:
     """Provenance of one result; for a pair `prompts` are the true ones.
 
-    `weights` is the model's fingerprint, taken once for results that are measured together; `date`
-    is the present.
+    `weights` is the model's fingerprint, computed once for results that are measured together; `date`
+    is the current time.
     """
     true, *false = data if isinstance(data, tuple) else (data,)
     origin = {
@@ -78,34 +78,38 @@ def provenance(
         "float32_products": products,
         "date": now(),
     }
-    for other in false:
-        origin["false_prompts"] = prompt_source(other)
+    for prompts in false:
+        origin["false_prompts"] = prompt_source(prompts)
     return origin
 
 
 def float32_products() -> str:
-    """How torch multiplies matrices of float32: `highest`, as it does unless told otherwise, or `high`, `medium`.
+    """Precision of float32 matrix products in torch: `highest` (its default), `high` or `medium`.
 
-    `high` is TF32 on a GPU, of 10 bits after the point instead of 23; this package never asks for it. What was
-    switched on through `torch.backends` counts.
+    `high` is TF32 on a GPU, with a mantissa of 10 bits instead of 23; this package never asks for it. Settings made
+    through `torch.backends` count.
     """
     try:
-        found = torch.get_float32_matmul_precision()
+        precision = torch.get_float32_matmul_precision()
     except RuntimeError:  # switched by the newer of torch's two ways, which the older does not read
-        found = "highest"
+        precision = "highest"
     backends = (torch.backends.cuda.matmul, torch.backends)
-    chosen = [own for one in backends if (own := getattr(one, "fp32_precision", "none")) != "none"]
-    return "high" if found == "highest" and chosen[:1] == ["tf32"] else found
+    chosen = [
+        setting
+        for backend in backends
+        if (setting := getattr(backend, "fp32_precision", "none")) != "none"
+    ]
+    return "high" if precision == "highest" and chosen[:1] == ["tf32"] else precision
 
 
 def prompt_source(prompts: PromptBatch) -> dict[str, Any]:
-    """Where prompts come from, how many there are, the digest that recognises them, and their kind of answer.
+    """Source of the prompts, their number, their digest, and their kind of answer.
 
-    Classes, the usual kind, are not named.
+    The default kind, classes, is left out.
     """
     kind = prompts.answer_kind
-    other = {} if kind == "classes" else {"answer_kind": kind}
-    return {**prompts.source, "count": len(prompts), "digest": prompts.digest, **other}
+    kind_entry = {} if kind == "classes" else {"answer_kind": kind}
+    return {**prompts.source, "count": len(prompts), "digest": prompts.digest, **kind_entry}
 
 
 def now() -> str:
@@ -115,10 +119,10 @@ def now() -> str:
 
 @dataclass(frozen=True)
 class Identity:
-    """The parts by name, as plain values.
+    """Identity of a result: its parts by name, as plain values.
 
-    The code's part are the versions of this package and the libraries that compute; the
-    tokenizer's is in the digest of the prompts, which is over token ids.
+    The code is represented by the versions of this package and its numerical libraries, the
+    tokenizer by the digest of the prompts, which covers token ids.
     """
 
     parts: Mapping[str, Any]
@@ -133,49 +137,49 @@ class Identity:
         *,
         weights: str | None = None,
     ) -> "Identity":
-        """That of a measurement which has not been made.
+        """Identity of a measurement that has not been run.
 
         Args:
-            model: What would be measured.
-            measurement: With its variants filled in.
+            model: The model to measure.
+            measurement: The measurement, with its variants filled in.
             data: Its prompts.
-            interventions: Made in every pass.
-            weights: The model's exact fingerprint, if it was taken just now.
+            interventions: Applied in every pass.
+            weights: The model's exact fingerprint, if it was just computed.
         """
         weights = weights or model.fingerprint(exact=True)
         return cls.recorded(provenance(model, measurement, data, interventions, weights=weights))
 
     @classmethod
     def recorded(cls, origin: Mapping[str, Any]) -> "Identity":
-        """That of a result, from its provenance."""
+        """Identity of a result, from its provenance."""
         plain = json.loads(json.dumps(jsonable(dict(origin))))
         parts = {name: plain[name] for name in PARTS if name in plain}
         model = parts.get("model")
         if isinstance(model, dict):
             parts["model"] = {name: v for name, v in model.items() if name not in UNCOUNTED}
         for side in ("prompts", "false_prompts"):
-            if isinstance(own := parts.get(side), dict):
-                parts[side] = {name: v for name, v in own.items() if name not in IN_DIGEST}
+            if isinstance(source := parts.get(side), dict):
+                parts[side] = {name: v for name, v in source.items() if name not in IN_DIGEST}
         return cls(parts)
 
     @property
     def digest(self) -> str:
-        """Stands for all parts."""
+        """Digest of all parts."""
         text = json.dumps(self.parts, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def differences(self, other: "Identity") -> list[str]:
-        """What is not equal, in words; empty if it is the same."""
+        """Names of the parts and entries that differ; empty if none does."""
         return [*self._differing(other)]
 
     def _differing(self, other: "Identity") -> Iterator[str]:
         for part in PARTS:
-            one, two = self.parts.get(part), other.parts.get(part)
-            if part not in NAMED or not (isinstance(one, dict) and isinstance(two, dict)):
-                if one != two:
+            first, second = self.parts.get(part), other.parts.get(part)
+            if part not in NAMED or not (isinstance(first, dict) and isinstance(second, dict)):
+                if first != second:
                     yield part
                 continue
-            for name in {**one, **two}:
-                early = name in LATER and not (one.get(name) and two.get(name))
-                if one.get(name) != two.get(name) and not early:
+            for name in {**first, **second}:
+                early = name in LATER and not (first.get(name) and second.get(name))
+                if first.get(name) != second.get(name) and not early:
                     yield f"{name} of the {part}"

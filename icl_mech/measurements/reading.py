@@ -1,4 +1,4 @@
-"""What is read at the target, and which answer it is."""
+"""Readout of logits at the target, and the answers they give."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -14,29 +14,29 @@ from icl_mech.prompts import PromptBatch
 from icl_mech.segments import Segment
 
 ANOTHER = "another token"
-"""The answer to a text that is neither the token followed nor its rival."""
+"""Name of an answer to a text that is neither the followed token nor its rival."""
 
 
 def answer_names(prompts: PromptBatch) -> tuple[str, ...]:
-    """What `predicted` counts: classes, choices, or of texts the token followed, its rival and others."""
+    """Names of the values of `predicted`: classes, choices, or for texts the followed token, its rival and others."""
     names = prompts.labels
     return (*names, ANOTHER) if prompts.answer_kind == "vocabulary" and names else names
 
 
 Read = tuple[Tensor, Tensor, Tensor, Tensor]
-"""What `PredictionReading` gives: label logits, their log-probabilities, the top tokens, their log-probabilities."""
+"""Values of `PredictionReading`: label logits, their log-probabilities, the top tokens, their log-probabilities."""
 
 
 @dataclass
 class PredictionReading(AtLast, Reading[Read]):
-    """Label logits, their log-probabilities, the top tokens and theirs, at the target."""
+    """Label logits and top tokens at the target, both with log-probabilities."""
 
     top_k: int = 5
 
     target_only: ClassVar[bool] = True
 
     def reduce(self, site: Site, activation: Tensor, segment: Segment) -> Tensor:
-        """Packed as `[batch, label | label | top_k | top_k]`."""
+        """Return the values packed as `[batch, label | label | top_k | top_k]`."""
         logits = at_least_float32(segment.model.logits(segment.at_target(activation)))
         labels = logits.gather(1, segment.label_tokens)
         log_sum = logits.logsumexp(-1, keepdim=True)
@@ -46,7 +46,7 @@ class PredictionReading(AtLast, Reading[Read]):
         return torch.cat(parts, dim=1)
 
     def collect(self, kept: Kept) -> Read:
-        """`(label_logits, log_probs, top_tokens, top_log_probs)`."""
+        """Return `(label_logits, log_probs, top_tokens, top_log_probs)`."""
         packed = kept.stacked()[:, 0]
         n_labels, k = packed.shape[1] // 2 - self.top_k, self.top_k
         logits, log_probs, top, of_top = torch.split(packed, [n_labels, n_labels, k, k], dim=1)
@@ -54,10 +54,10 @@ class PredictionReading(AtLast, Reading[Read]):
 
 
 def same_answer(one: Read, other: Read, prompts: PromptBatch) -> Bool[Tensor, " batch"]:
-    """Whether two runs answer alike: the same class or choice, of texts the same greedy token."""
+    """True where two runs give the same answer: the same class or choice, for texts the same greedy token."""
     if prompts.answer_kind == "vocabulary":
         return one[2][:, 0] == other[2][:, 0]
-    return same_label(*(predicted(own[0], own[2], prompts) for own in (one, other)))
+    return same_label(*(predicted(read[0], read[2], prompts) for read in (one, other)))
 
 
 def predicted(
@@ -67,7 +67,7 @@ def predicted(
 ) -> Int[Tensor, " batch"]:
     """The answer: the class or choice with the largest logit.
 
-    Of texts the likeliest token of the vocabulary: 0 the one followed, 1 its rival, 2 another.
+    For texts, the top token of the vocabulary: 0 the followed token, 1 its rival, 2 any other.
     """
     if prompts.answer_kind != "vocabulary":
         return label_logits.argmax(-1)

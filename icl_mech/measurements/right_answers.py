@@ -1,4 +1,4 @@
-"""Right answers: how many, beside constant answers, and which classes are taken for which."""
+"""Accuracy compared with the majority-class baseline, and the confusion of classes."""
 
 import math
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from icl_mech.results import Definition
 from icl_mech.results.judging import Status, judged
 
 MOST_CLASSES = 12
-"""Of more classes only those of most prompts have a line of their own."""
+"""Largest number of classes shown; of more, only the most frequent ones are."""
 
 DEFINITIONS = (
     Definition(
@@ -29,12 +29,12 @@ DEFINITIONS = (
 
 
 class Confused(NamedTuple):
-    """A class that is taken for another one.
+    """A class that is mistaken for another one.
 
     Attributes:
         right: The true class.
-        answer: What the model answers.
-        prompts: How often.
+        answer: The answer of the model.
+        prompts: Number of prompts.
     """
 
     right: str
@@ -44,7 +44,7 @@ class Confused(NamedTuple):
 
 @dataclass(frozen=True)
 class RightAnswers:
-    """Predicted classes beside the true ones.
+    """Predicted classes compared with the true ones.
 
     Attributes:
         predicted: Class the model predicts for each prompt.
@@ -63,11 +63,11 @@ class RightAnswers:
 
     @property
     def accuracy(self) -> Interval:
-        """Share of right answers, with Wilson interval."""
+        """Fraction of right answers, with Wilson interval."""
         return wilson_interval(self.predicted == self.answers)
 
     def of_class(self, label: int) -> Interval:
-        """The same for the prompts of one class."""
+        """Accuracy on the prompts of one class."""
         inside = self.answers == label
         if not bool(inside.any()):
             return Interval(math.nan, math.nan, math.nan)
@@ -75,50 +75,50 @@ class RightAnswers:
 
     @property
     def base_rates(self) -> Float[Tensor, " label"]:
-        """Share of each class among the true ones: what always answering it scores."""
+        """Fraction of prompts with each true class: the accuracy of always answering it."""
         counts: Tensor = self.answers.bincount(minlength=len(self.labels))
         return counts.double() / len(self.answers)
 
     @property
     def given(self) -> Int[Tensor, " label"]:
-        """How often each class is the answer of the model."""
+        """Number of prompts for which the model answers each class."""
         return self.predicted.bincount(minlength=len(self.labels))
 
     @property
     def commonest(self) -> int:
-        """The commonest true class, the first of equals."""
+        """The most frequent true class, the first one on ties."""
         return int(self.base_rates.argmax())
 
     @property
     def favourite(self) -> int:
-        """The class that the model answers most, the first of equals."""
+        """The class that the model answers most, the first one on ties."""
         return int(self.given.argmax())
 
     @property
     def constant(self) -> float:
-        """Accuracy of always answering the commonest class."""
+        """Accuracy of the majority-class baseline."""
         return float(self.base_rates[self.commonest])
 
     @property
     def even(self) -> bool:
-        """True if every class is equally common, so that all constant answers score alike."""
+        """True if all classes are equally frequent, so that all constant answers have the same accuracy."""
         shares = self.base_rates
         return bool((shares == shares[0]).all())
 
     @property
     def status(self) -> Status:
-        """Of the claim that more answers are right than constant ones would be."""
+        """Status of the claim that accuracy is above the majority-class baseline."""
         return judged(self.accuracy, null=self.constant, prompts=self.count)
 
     def classes(self) -> list[int]:
-        """Classes that have prompts, at most `MOST_CLASSES`: those with most."""
+        """Classes that have prompts, at most the `MOST_CLASSES` most frequent ones."""
         shares = self.base_rates
         present: list[int] = shares.nonzero()[:, 0].tolist()
         return sorted(sorted(present, key=lambda c: -float(shares[c]))[:MOST_CLASSES])
 
     @property
     def table(self) -> Int[Tensor, "label answer"]:
-        """How often each true class was predicted as which."""
+        """Confusion matrix: number of prompts by true class and answer."""
         n = len(self.labels)
         counts = torch.bincount(self.answers * n + self.predicted, minlength=n * n)
         return counts.reshape(n, n)
@@ -131,7 +131,7 @@ class RightAnswers:
 
     @property
     def confused(self) -> Confused | None:
-        """The commonest confusion, the first of equals; None if all answers are right."""
+        """The most frequent confusion, the first one on ties; None if all answers are right."""
         table = self.table
         mistakes = table - torch.diag(table.diagonal())
         row, column = divmod(int(mistakes.argmax()), len(self.labels))
@@ -140,7 +140,7 @@ class RightAnswers:
 
     @property
     def never(self) -> list[str]:
-        """Classes that are right for some prompts and never the answer."""
+        """Classes that are the right answer for some prompts but are never predicted."""
         table = self.table
         unsaid = (table.sum(0) == 0) & (table.sum(1) > 0)
         return [self.labels[c] for c in unsaid.nonzero()[:, 0].tolist()]

@@ -1,4 +1,4 @@
-"""Runs measurements side by side: passes they have in common are made once."""
+"""Run measurements together: passes they have in common are run once."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -25,12 +25,12 @@ R = TypeVar("R", bound=Result)
 
 @dataclass(frozen=True, eq=False)
 class Item:
-    """One measurement of one set of prompts, checked: nothing is left to refuse.
+    """One checked measurement of one set of prompts, ready to run.
 
     Attributes:
-        measurement: With its defaults filled in.
-        data: The prompts it measures: those it was given, texts as demonstrations.
-        given: The prompts it takes of those that are there.
+        measurement: The measurement, with its defaults filled in.
+        data: The prompts it measures: the given ones, with texts converted to demonstrations.
+        given: The prompts it selects from the input.
     """
 
     measurement: Runnable[Any]
@@ -46,10 +46,10 @@ class Item:
         options: Options,
         texts: dict[tuple[int, ...], Any] | None = None,
     ) -> "Item":
-        """An item that can run; `texts` holds those that became demonstrations for others.
+        """Check a measurement and make an item of it; `texts` caches texts converted to demonstrations.
 
         Raises:
-            IclMechError: what the measurement refuses, of its prompts or of the interventions.
+            IclMechError: prompts or interventions that the measurement rejects.
         """
         given = measurement.chosen(data)
         sets = given if isinstance(given, tuple) else (given,)
@@ -61,42 +61,44 @@ class Item:
             intervention.check(model.info)
             for prompts in sets:
                 intervention.check_prompts(prompts)
-        own = given
+        converted = given
         if measurement.reads_spans and sets[0].answer_kind != "vocabulary":
-            own = as_texts(given)
+            converted = as_texts(given)
         if sets[0].answer_kind == "vocabulary" and not measurement.reads_texts:
             known = {} if texts is None else texts
             key = tuple(map(id, sets))
             if key not in known:
                 known[key] = as_demonstrations(model, sets, options)
             made = known[key]
-            own = made if isinstance(given, tuple) else made[0]
-        if own is not given:
-            for prompts, laid in zip(sets, own if isinstance(own, tuple) else (own,), strict=True):
+            converted = made if isinstance(given, tuple) else made[0]
+        if converted is not given:
+            for prompts, laid in zip(
+                sets, converted if isinstance(converted, tuple) else (converted,), strict=True
+            ):
                 check_same_edges(options.interventions, prompts, laid)
-        filled = measurement.filled(model, own)
-        filled.check(model, own)
-        filled.check_options(model, own, options)
-        # Other passes are checked when they are made.
+        filled = measurement.filled(model, converted)
+        filled.check(model, converted)
+        filled.check_options(model, converted, options)
+        # Passes that depend on earlier values are checked when they are run.
         if filled.asks_at_once and any(
             intervention.by_number for intervention in options.interventions
         ):
-            for job in filled.passes(model, own):
-                check_numbers(job.prompts, own, options.interventions)
+            for job in filled.passes(model, converted):
+                check_numbers(job.prompts, converted, options.interventions)
         if filled.asks_at_once and model.without_pattern:
-            for job in filled.passes(model, own):
+            for job in filled.passes(model, converted):
                 for reading in job.readings:
                     model.refuse_missing(reading.sites(model.info))
-        return cls(filled, own, given)
+        return cls(filled, converted, given)
 
 
 def check_same_edges(
     interventions: Sequence[Intervention], given: PromptBatch, own: PromptBatch
 ) -> None:
-    """Refuse cuts whose tokens are others where prompts are laid out in another way.
+    """Reject attention knockouts that select different tokens once the prompts are converted.
 
     Raises:
-        RunError: names the cut, and what names the same tokens in both.
+        RunError: names the cut, and the names that select the same tokens in both layouts.
     """
     for intervention in interventions:
         if isinstance(intervention, NamedCut) and intervention.edges(given) != intervention.edges(
@@ -113,12 +115,12 @@ def check_data(data: object) -> Prompts:
     """The prompts, if they are a batch or a pair of batches.
 
     Raises:
-        PromptError: says what was found and how prompts are made of it.
+        PromptError: says what was given and how to build prompts from it.
     """
     if isinstance(data, tuple) and len(data) == 2 and {PromptBatch} & set(map(type, data)):
         true, false = (
-            check_batch(own, f"{name} prompts")
-            for own, name in zip(data, ("true", "false"), strict=True)
+            check_batch(batch, f"{name} prompts")
+            for batch, name in zip(data, ("true", "false"), strict=True)
         )
         return true, false
     return check_batch(data)
@@ -126,10 +128,10 @@ def check_data(data: object) -> Prompts:
 
 @exclusive
 def measured(measurement: Runnable[R], model: Any, data: Prompts, **how: Unpack[How]) -> R:
-    """The result of one measurement: what the public functions return.
+    """The result of one measurement, as the public functions return it.
 
     Raises:
-        IclMechError: what the measurement or the engine refuses.
+        IclMechError: input that the measurement or the engine rejects.
     """
     adapted, options = adapt(model), Options(**how)
     item = Item.checked(measurement, adapted, data, options)
@@ -140,13 +142,13 @@ def measured(measurement: Runnable[R], model: Any, data: Prompts, **how: Unpack[
 
 @dataclass(eq=False)
 class _Task:
-    """A measurement under way.
+    """A measurement in progress.
 
     Attributes:
-        item: What is measured.
-        steps: The measurement's own steps.
+        item: The item being measured.
+        steps: The generator of its passes.
         asked: Passes it waits for.
-        values: What they gave so far.
+        values: Values of these passes so far.
     """
 
     item: Item
@@ -156,7 +158,7 @@ class _Task:
     outcome: Result | None = None
 
     def advance(self) -> None:
-        """Go on with the values of the passes asked for, up to the next request or the end."""
+        """Continue with the values of the requested passes, up to the next request or the end."""
         try:
             if self.asked:
                 read = [self.values[number] for number in range(len(self.asked))]
@@ -167,10 +169,10 @@ class _Task:
                 self.asked = self.steps.send([])
         except StopIteration as end:
             self.asked, self.outcome = (), end.value
-            kind = type(self.item.measurement).__name__
+            name = type(self.item.measurement).__name__
             if not isinstance(self.outcome, Result):
                 raise RunError(
-                    f"{kind} gave a {type(self.outcome).__name__}; its result() must return a Result."
+                    f"{name} gave a {type(self.outcome).__name__}; its result() must return a Result."
                 ) from None
         asked: Any = self.asked
         if not isinstance(asked, Sequence) or not all(isinstance(job, Pass) for job in asked):
@@ -182,21 +184,21 @@ class _Task:
 
     @property
     def waiting(self) -> list[int]:
-        """Numbers of the passes that have not been made."""
+        """Indices of the passes that have not been run."""
         return [number for number in range(len(self.asked)) if number not in self.values]
 
 
 def completed(
     model: LanguageModel, items: Sequence[Item], options: Options
 ) -> Iterator[tuple[Item, Any]]:
-    """Each item with its result, as soon as it is there.
+    """Yield each item with its result, as soon as it is available.
 
-    A pass is made when the first measurement needs it; others that asked for the same prompts
-    and interventions get their readings from it too.
+    A pass is run when the first measurement needs it; others that asked for the same prompts and
+    interventions also get their readings from it.
     """
     if (rehearsal := stage()) is not None:
-        kinds = (item.measurement for item in items if not item.measurement.asks_at_once)
-        rehearsal.depends |= {type(kind).__name__: None for kind in kinds}
+        measurements = (item.measurement for item in items if not item.measurement.asks_at_once)
+        rehearsal.depends |= {type(measurement).__name__: None for measurement in measurements}
     weights = model.fingerprint()
     tasks = [_Task(item, item.measurement.steps(model, item.data, options)) for item in items]
     for task in tasks:
@@ -224,25 +226,25 @@ def _mergeable(
 ) -> list[tuple[_Task, int]]:
     if isinstance(job, Variants):
         return []
-    found = []
+    merged = []
     losses = _losses(job.readings)
     for task in tasks:
         for number in task.waiting:
-            other = task.asked[number]
-            if (task is owner and number == place) or isinstance(other, Variants):
+            candidate = task.asked[number]
+            if (task is owner and number == place) or isinstance(candidate, Variants):
                 continue
             if (
-                other.prompts.digest == job.prompts.digest
-                and _same(other.interventions, job.interventions)
-                and len(losses | _losses(other.readings)) < 2
+                candidate.prompts.digest == job.prompts.digest
+                and _same(candidate.interventions, job.interventions)
+                and len(losses | _losses(candidate.readings)) < 2
             ):
-                losses |= _losses(other.readings)
-                found.append((task, number))
-    return found
+                losses |= _losses(candidate.readings)
+                merged.append((task, number))
+    return merged
 
 
 def _work(job: Pass) -> float:
-    """About what a pass costs, in forward passes over 100 tokens."""
+    """Approximate cost of a pass, in forward passes over 100 tokens."""
     count = len(job.variants) if isinstance(job, Variants) else 1
     lengths, gradient = job.prompts.lengths.tolist(), bool(_losses(job.readings))
     each = cost(lengths, gradient=gradient, variants=count)
@@ -253,45 +255,45 @@ def _losses(readings: Sequence[AnyReading]) -> set[str]:
     return {reading.loss for reading in readings if isinstance(reading, GradientReading)}
 
 
-def _same(one: Sequence[Intervention], other: Sequence[Intervention]) -> bool:
-    return [value.to_dict() for value in one] == [value.to_dict() for value in other]
+def _same(first: Sequence[Intervention], second: Sequence[Intervention]) -> bool:
+    return [value.to_dict() for value in first] == [value.to_dict() for value in second]
 
 
 def _made(
     model: LanguageModel, together: Sequence[tuple[_Task, int]], options: Options
 ) -> list[Any]:
-    """The values of passes that are made as one."""
+    """The values of passes that are run as one."""
     passes = [task.asked[number] for task, number in together]
     job = passes[0]
     for task, number in together:
-        # Passes that are known only now; the others were checked before anything ran.
+        # This matters for passes known only now; the others were checked before anything ran.
         check_numbers(task.asked[number].prompts, task.item.data, options.interventions)
-    how = {item.name: getattr(options, item.name) for item in fields(options)} | {
+    how = {option.name: getattr(options, option.name) for option in fields(options)} | {
         "title": job.title
     }
     before = tuple(how.pop("interventions"))
     whole = [not task.item.measurement.reads_first_tokens() for task, _ in together]
     if isinstance(job, Variants):
-        variants = [(*before, *job.interventions, *own) for own in job.variants]
+        variants = [(*before, *job.interventions, *variant) for variant in job.variants]
 
-        def varied(own: Pass, change: Change | None = None) -> list[list[Any]]:
+        def varied(part: Pass, change: Change | None = None) -> list[list[Any]]:
             layout = job.layout.over(change) if job.layout and change else job.layout
-            return run_variants(model, own.prompts, own.readings, variants, layout=layout, **how)
+            return run_variants(model, part.prompts, part.readings, variants, layout=layout, **how)
 
         read = varied(job)
         if not whole[0]:
             return [read]
-        numbered = any(change.by_number for own in variants for change in own)
+        numbered = any(change.by_number for variant in variants for change in variant)
         apart = numbered or job.layout is not None
         return [whole_words(job.prompts, job.readings, read, varied, apart=apart)]
-    # Made as one, they cost what the dearest of them does.
-    works = [_work(own) for own in passes]
+    # Merged passes cost as much as the most expensive of them.
+    works = [_work(part) for part in passes]
     expect(max(works) - sum(works))
     readings: list[AnyReading] = []
     places = [[_placed(reading, readings) for reading in part.readings] for part in passes]
 
-    def plain(own: Pass, change: Change | None = None) -> list[list[Any]]:
-        return [run(model, own.prompts, own.readings, (*before, *job.interventions), **how)]
+    def plain(part: Pass, change: Change | None = None) -> list[list[Any]]:
+        return [run(model, part.prompts, part.readings, (*before, *job.interventions), **how)]
 
     (values,) = read = plain(replace(job, readings=readings))
     scored = values
@@ -299,15 +301,15 @@ def _made(
         apart = any(change.by_number for change in (*before, *job.interventions))
         (scored,) = whole_words(job.prompts, readings, read, plain, apart=apart)
     return [
-        [(scored if by_word else values)[place] for place in own]
-        for own, by_word in zip(places, whole, strict=True)
+        [(scored if by_word else values)[place] for place in positions]
+        for positions, by_word in zip(places, whole, strict=True)
     ]
 
 
 def check_numbers(
     prompts: PromptBatch, data: Prompts, interventions: Sequence[Intervention]
 ) -> None:
-    """Refuse interventions that go by a prompt's number where prompts have other numbers.
+    """Reject interventions that depend on a prompt's number where prompts are numbered differently.
 
     Raises:
         RunError: names the intervention.
@@ -323,24 +325,24 @@ def check_numbers(
 
 
 def _same_numbers(prompts: PromptBatch, data: PromptBatch) -> bool:
-    """True if every prompt begins as the one of its number does, up to the target."""
+    """True if every prompt equals the prompt with the same number up to the target."""
     return len(prompts) <= len(data) and all(
-        own.tokens[: given.target + 1] == given.tokens[: given.target + 1]
-        for own, given in zip(prompts, data, strict=False)
+        prompt.tokens[: given.target + 1] == given.tokens[: given.target + 1]
+        for prompt, given in zip(prompts, data, strict=False)
     )
 
 
 def _placed(reading: AnyReading, readings: list[AnyReading]) -> int:
-    """Where a reading stands among those of a pass; equal ones are read once."""
-    for place, other in enumerate(readings):
-        if other is reading or (type(other) is type(reading) and other == reading):
+    """Index of a reading among those of a pass; equal readings are merged."""
+    for place, earlier in enumerate(readings):
+        if earlier is reading or (type(earlier) is type(reading) and earlier == reading):
             return place
     readings.append(reading)
     return len(readings) - 1
 
 
 def recorded(result: R, model: LanguageModel, item: Item, options: Options, weights: str) -> R:
-    """The result with its provenance; what it recorded itself stays."""
+    """The result with its provenance; entries it recorded itself take precedence."""
     origin = provenance(model, item.measurement, item.given, options.interventions, weights=weights)
     sets = item.given if isinstance(item.given, tuple) else (item.given,)
     if sets[0].score != "first" and item.measurement.reads_first_tokens():

@@ -1,7 +1,7 @@
-"""Whether a model is the one that something was made with: a lens, keys and values, a checkpoint.
+"""Checks that a model is the one an artefact was made with: a lens, keys and values, a checkpoint.
 
-What was made is used again in another process, perhaps in another number format or under another
-library; so the model is recognised by what it does to a few tokens, not by the bytes of its weights.
+Artefacts are reused in other processes, perhaps in another number format or with another library, so a
+model is recognised by its residuals on a few tokens, not by the bytes of its weights.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,14 +35,14 @@ SAME = (
 WIDE = ("float32", "float64")
 
 PROBE = 4
-"""Tokens whose residual tells models of the same name apart."""
+"""Number of tokens whose residuals distinguish models of the same name."""
 
 
 class Residuals(OfLast, Reading[Tensor]):
     """The residual entering the final norm, at every position of prompts of one length."""
 
     def reduce(self, site: Site, activation: Tensor, segment: Segment) -> Tensor:
-        """All of it."""
+        """Return the whole residual in float32."""
         return activation.float()
 
 
@@ -52,13 +52,13 @@ def probe_tokens(model: LanguageModel) -> list[int]:
 
 
 def probe(model: LanguageModel, tokens: Sequence[int]) -> Float[Tensor, "pos d_model"]:
-    """Residuals at the first tokens of the plain model, whatever it is used with."""
+    """Residuals of the unmodified model at the first tokens."""
     first = Prompt.from_positions(
         tokens[:PROBE], label_positions=[], label_classes=[], label_tokens=[]
     )
     (residuals,) = run(model, PromptBatch((first,)), [Residuals()], progress=False)
-    found: Tensor = residuals[0]
-    return found
+    residual: Tensor = residuals[0]
+    return residual
 
 
 def check_same_model(
@@ -67,16 +67,16 @@ def check_same_model(
     tokens: Sequence[int],
     probed: Float[Tensor, "pos d_model"],
 ) -> None:
-    """Refuse another model than keys and values were made with.
+    """Reject a model that differs from the one that keys and values were made with.
 
     Args:
-        model: The model given.
-        made_with: Facts about the other, as provenance records them.
-        tokens: What the other was probed with.
-        probed: What `probe` gave there.
+        model: The given model.
+        made_with: Facts about the original model, as recorded in provenance.
+        tokens: Tokens with which the original model was probed.
+        probed: The residuals that `probe` returned for it.
 
     Raises:
-        ModelError: says in what it differs.
+        ModelError: names the difference.
     """
     given = asdict(model.info)
     for name in SAME:
@@ -96,30 +96,30 @@ def check_same_model(
 def is_like(
     model: LanguageModel, tokens: Sequence[int], probed: Float[Tensor, "pos d_model"], *, half: bool
 ) -> bool:
-    """True if the model gives the residuals that `probe` gave, but for rounding.
+    """True if the model reproduces the residuals of `probe` up to rounding.
 
     Half precision differs between devices by about 1 %, other weights by far more.
     """
-    found = probe(model, tokens)
-    gap = float((found.double() - probed.double()).norm())
+    residuals = probe(model, tokens)
+    gap = float((residuals.double() - probed.double()).norm())
     return gap <= (0.05 if half else 1e-3) * float(probed.norm())
 
 
 def check_same_weights(model: LanguageModel, made: Result, what: str, remedy: str) -> None:
-    """Refuse a result of other weights than the model's, as far as it says of which it is.
+    """Reject a result made with other weights than the model's, if it records its weights.
 
     Raises:
         RunError: says what to do.
     """
-    own = made.provenance.get("model", {})
-    if own.get("weights") not in (None, model.fingerprint()):
+    recorded = made.provenance.get("model", {})
+    if recorded.get("weights") not in (None, model.fingerprint()):
         raise RunError(
-            f"{what} of other weights ({own.get('name')!r}) than {model.info.name!r} has; {remedy}."
+            f"{what} of other weights ({recorded.get('name')!r}) than {model.info.name!r} has; {remedy}."
         )
 
 
 def check_own_weights(model: LanguageModel, what: str) -> None:
-    """Refuse processed weights, whose heads have other outputs than the checkpoint's.
+    """Reject processed weights, whose head outputs differ from the checkpoint's.
 
     Raises:
         RunError: says how to load the model.

@@ -1,7 +1,7 @@
-"""Answers of several tokens, teacher-forced: how likely the whole answer is, and whether it is the model's own.
+"""Answers of several tokens, teacher-forced: probability of the whole answer, and whether it is the greedy continuation.
 
-Every prompt has a word of its own. A prompt is cut after its target and goes on with all but the last
-token of its word, so that one pass reads the word's tokens at once.
+Every prompt has its own word. A prompt is truncated after its target and continued with all but the last
+token of its word, so that one pass reads all the word's tokens.
 """
 
 from collections.abc import Sequence
@@ -22,12 +22,12 @@ Word = tuple[int, ...]
 
 
 class WordScores(NamedTuple):
-    """Of the word that follows each prompt's target.
+    """Scores of the word that follows each prompt's target.
 
     Attributes:
         log_prob: Log-probability, summed over its tokens.
-        greedy: True if every token of it is the likeliest one.
-        rank: Tokens of the vocabulary that are likelier than its first one.
+        greedy: True if each of its tokens is the top token.
+        rank: Number of tokens in the vocabulary that are more likely than its first one.
     """
 
     log_prob: Float[Tensor, " batch"]
@@ -37,10 +37,10 @@ class WordScores(NamedTuple):
 
 @dataclass
 class WordReading(AtLast, Reading[WordScores]):
-    """How the word that follows each prompt's target is scored.
+    """Reading that scores the word following each prompt's target.
 
     Attributes:
-        words: Of each prompt of the run.
+        words: The word of each prompt of the run.
     """
 
     words: tuple[Word, ...]
@@ -51,7 +51,7 @@ class WordReading(AtLast, Reading[WordScores]):
         return all(len(word) == 1 for word in self.words)
 
     def reduce(self, site: Site, activation: Tensor, segment: Segment) -> Tensor:
-        """Packed as `[batch, log-probability | greedy | rank]`."""
+        """Return the scores packed as `[batch, log-probability | greedy | rank]`."""
         words, device = [self.words[index] for index in segment.indices], activation.device
         lengths = to_device(torch.tensor([len(word) for word in words]), device)
         total = torch.zeros(len(words), device=device)
@@ -61,17 +61,17 @@ class WordReading(AtLast, Reading[WordScores]):
             rows = segment.target_row + torch.where(inside, offset, 0)
             logits = at_least_float32(segment.model.logits(activation[segment.rows, rows]))
             tokens = torch.tensor([word[min(offset, len(word) - 1)] for word in words])
-            own = to_device(tokens, device)[:, None]
-            log_probs = logits.log_softmax(-1).gather(1, own)[:, 0]
+            token_ids = to_device(tokens, device)[:, None]
+            log_probs = logits.log_softmax(-1).gather(1, token_ids)[:, 0]
             total += torch.where(inside, log_probs, torch.zeros_like(log_probs))
-            greedy *= (logits.argmax(-1) == own[:, 0]) | ~inside
+            greedy *= (logits.argmax(-1) == token_ids[:, 0]) | ~inside
             if not offset:
                 # Ids below 2^24 are exact in float32, and every vocabulary is smaller.
-                rank = (logits > logits.gather(1, own)).sum(-1).float()
+                rank = (logits > logits.gather(1, token_ids)).sum(-1).float()
         return torch.stack([total, greedy, rank], dim=1)
 
     def collect(self, kept: Kept) -> WordScores:
-        """The parts."""
+        """Unpack the scores."""
         log_prob, greedy, rank = kept.stacked()[:, 0].unbind(1)
         return WordScores(log_prob, greedy.bool(), rank.long())
 
@@ -82,7 +82,7 @@ def word_pass(prompts: PromptBatch, words: Sequence[Word], title: str) -> Pass:
 
 
 def followed(prompts: PromptBatch, words: Sequence[Word]) -> PromptBatch:
-    """Each prompt up to its target, and what of its word is read to score the rest."""
+    """Each prompt up to its target, followed by all but the last token of its word."""
     pairs = zip(prompts, words, strict=True)
     return PromptBatch(tuple(_continued(*pair) for pair in pairs), prompts.source)
 
@@ -95,19 +95,19 @@ def _continued(prompt: Prompt, word: Word) -> Prompt:
     tokens = (*prompt.tokens[:end], *word[:-1])
     spans = tuple(span for span in prompt.spans if span.stop <= end)
     classes = prompt.label_classes[: sum(span.role == "label_word" for span in spans)]
-    spans = (*spans, Span("unknown", None, end, len(tokens)))  # no name means them
+    spans = (*spans, Span("unknown", None, end, len(tokens)))  # no role selects these tokens
     return replace(prompt, tokens=tokens, spans=spans, label_classes=classes, pieces=())
 
 
 def accepted_answers(prompts: PromptBatch) -> list[tuple[Word, ...]]:
-    """Whole answers of each prompt that are right: of a text the tokens after its target.
+    """Accepted whole answers of each prompt; for a text, the tokens after its target.
 
-    None at all where the answers are classes, or where a prompt has none.
+    Empty where the answers are classes, or where a prompt has none.
     """
     if prompts.answer_kind == "classes":
         return []
-    found = [tuple(dict.fromkeys(prompt.accepted)) or _behind(prompt) for prompt in prompts]
-    return found if all(found) else []
+    answers = [tuple(dict.fromkeys(prompt.accepted)) or _behind(prompt) for prompt in prompts]
+    return answers if all(answers) else []
 
 
 def _behind(prompt: Prompt) -> tuple[Word, ...]:
@@ -116,37 +116,42 @@ def _behind(prompt: Prompt) -> tuple[Word, ...]:
 
 
 def _apart(answers: Sequence[Word]) -> list[bool]:
-    """False for answers that begin with another accepted one, whose probability holds theirs."""
+    """False for answers that extend another accepted one, whose probability includes theirs."""
     return [
-        not any(own != other and own[: len(other)] == other for other in answers) for own in answers
+        not any(answer != other and answer[: len(other)] == other for other in answers)
+        for answer in answers
     ]
 
 
 def accepted_passes(prompts: PromptBatch) -> list[Pass]:
     """One pass for the first accepted answers, one for the second ones, and so on.
 
-    Every pass is over all prompts, whose numbers stay; one with fewer answers repeats its last.
+    Every pass is over all prompts, so that their numbers stay; prompts with fewer answers repeat the last.
     """
     answers = accepted_answers(prompts)
     most = max(map(len, answers), default=0)
     return [
-        word_pass(prompts, [own[min(place, len(own) - 1)] for own in answers], "whole answers")
+        word_pass(
+            prompts,
+            [accepted[min(place, len(accepted) - 1)] for accepted in answers],
+            "whole answers",
+        )
         for place in range(most)
     ]
 
 
 def best_of(read: Sequence[WordScores], prompts: PromptBatch) -> WordScores | None:
-    """Of several accepted answers: log-sum-exp, any that is greedy, and the least rank.
+    """Combined scores of several accepted answers: log-sum-exp, whether any is greedy, and the smallest rank.
 
-    What goes on from another accepted answer adds nothing to the sum, which holds it already.
+    An extension of another accepted answer adds nothing to the sum, which already includes it.
     """
     if not read:
         return None
-    log_probs = torch.stack([own.log_prob for own in read])
-    apart = [_apart(own) for own in accepted_answers(prompts)]
-    there = torch.tensor([[*own, *[False] * (len(read) - len(own))] for own in apart]).T
+    log_probs = torch.stack([scores.log_prob for scores in read])
+    apart = [_apart(accepted) for accepted in accepted_answers(prompts)]
+    there = torch.tensor([[*flags, *[False] * (len(read) - len(flags))] for flags in apart]).T
     return WordScores(
         log_probs.where(there, torch.tensor(-torch.inf)).logsumexp(0),
-        torch.stack([own.greedy for own in read]).any(0),
-        torch.stack([own.rank for own in read]).amin(0),
+        torch.stack([scores.greedy for scores in read]).any(0),
+        torch.stack([scores.rank for scores in read]).amin(0),
     )

@@ -1,7 +1,7 @@
-"""Classes scored by whole label words, wherever a measurement reads predictions.
+"""Scores of classes from whole label words, for every measurement that reads predictions.
 
-`sum` is log P of all tokens of a candidate behind the target, teacher-forced, `mean` the same per token.
-Words of one token are read at the target; every other one is put behind the prompt, in one more pass
+`sum` is the log-probability of all tokens of a candidate after the target, teacher-forced, `mean` the same per
+token. Words of one token are read at the target; every other word is appended to the prompt, in one more pass
 under the same interventions. Source: `first` is the papers' choice; `mean` is the usual normalisation by
 length (Brown et al. 2020, §2.4).
 """
@@ -22,7 +22,7 @@ from icl_mech.measurements.whole_answers import Word, followed, word_pass
 from icl_mech.prompts import PromptBatch, WordScore
 
 Change = Callable[[PromptBatch], PromptBatch]
-"""What is changed of prompts behind their targets."""
+"""A function that changes prompts after their targets."""
 
 
 def whole_words(
@@ -33,18 +33,18 @@ def whole_words(
     *,
     apart: bool,
 ) -> list[list[Any]]:
-    """The values of readings, with predictions scored as the prompts say.
+    """The values of readings, with predictions scored as the prompts specify.
 
     Args:
-        prompts: What was run.
-        readings: What was read.
-        values: Of each set of interventions the value of each reading.
-        again: Runs another pass under the same sets of interventions, over prompts so changed.
-        apart: Every class has a pass of its own, in which prompts have their numbers; else all are in one,
-            so that what they begin with is run once.
+        prompts: The prompts of the run.
+        readings: The readings of the run.
+        values: Value of each reading, for each set of interventions.
+        again: Runs another pass under the same sets of interventions, with prompts changed by the function.
+        apart: Run one pass per class, in which prompts keep their numbers; else one pass for all, which
+            computes shared prefixes once.
     """
     kinds = (AnswerReading, PredictionReading)
-    places = [n for n, own in enumerate(readings) if isinstance(own, kinds)]
+    places = [n for n, reading in enumerate(readings) if isinstance(reading, kinds)]
     if prompts.score == "first" or not places:
         return values
     longer = longer_words(prompts)
@@ -54,29 +54,33 @@ def whole_words(
         words = [word for label in labels for word in longer[label]]
         rows = PromptBatch(prompts.prompts * len(labels), prompts.source)
         read = again(word_pass(rows, words, "label words"), partial(followed, words=words))
-        for found, (own,) in zip(sums, read, strict=True):
-            found.update(zip(labels, own.log_prob.split(len(prompts)), strict=True))
-    whole = [[*own] for own in values]
-    for found, own in zip(sums, whole, strict=True):
+        for by_class, (scores,) in zip(sums, read, strict=True):
+            by_class.update(zip(labels, scores.log_prob.split(len(prompts)), strict=True))
+    whole = [[*row] for row in values]
+    for by_class, scores in zip(sums, whole, strict=True):
         for place in places:
-            score = _answers if isinstance(own[place], Answers) else scored
-            own[place] = score(own[place], found, prompts, prompts.score)
+            score = _answers if isinstance(scores[place], Answers) else scored
+            scores[place] = score(scores[place], by_class, prompts, prompts.score)
     return whole
 
 
 def longer_words(prompts: PromptBatch) -> dict[int, list[Word]]:
-    """The label word of each prompt, for the classes whose word has several tokens in some."""
+    """The label word of each prompt, for the classes whose word has several tokens in some prompt."""
     words = {c: [prompt.label_words[c] for prompt in prompts] for c in range(prompts.n_labels)}
-    return {label: own for label, own in words.items() if any(len(word) > 1 for word in own)}
+    return {
+        label: of_class
+        for label, of_class in words.items()
+        if any(len(word) > 1 for word in of_class)
+    }
 
 
 def scored(read: Read, sums: Mapping[int, Tensor], prompts: PromptBatch, score: WordScore) -> Read:
-    """What `PredictionReading` gave, with log P of whole words in the place of first tokens' logits.
+    """Values of `PredictionReading` with log-probabilities of whole words in place of first tokens' logits.
 
     Args:
-        read: What it gave.
-        sums: Log P of the words that have several tokens, by class.
-        prompts: What was run.
+        read: Values of the reading.
+        sums: Log-probabilities of the words that have several tokens, by class.
+        prompts: The prompts of the run.
         score: `sum` or `mean`.
     """
     _, first, top_tokens, top_log_probs = read
@@ -90,15 +94,15 @@ def scored(read: Read, sums: Mapping[int, Tensor], prompts: PromptBatch, score: 
 def _answers(
     read: Answers, sums: Mapping[int, Tensor], prompts: PromptBatch, score: WordScore
 ) -> Answers:
-    """The same of `AnswerReading`."""
+    """Values of `AnswerReading` rescored in the same way as by `scored`."""
     first, nothing = read.label_logits - read.log_sum[:, None], torch.empty(0)
-    own = nothing, first, nothing, nothing
-    scores, sums_of_all = (scored(own, sums, prompts, kind)[0] for kind in (score, "sum"))
+    as_read = nothing, first, nothing, nothing
+    scores, sums_of_all = (scored(as_read, sums, prompts, kind)[0] for kind in (score, "sum"))
     return Answers(scores, torch.zeros_like(read.log_sum), sums_of_all)
 
 
 def alike(prompts: PromptBatch) -> tuple[str, str, int] | None:
-    """Two classes of one prompt whose label words begin with the same token, and that; None if there are none."""
+    """Two classes of one prompt whose label words begin with the same token, and that token; None if there are none."""
     for prompt in prompts if prompts.score != "first" else ():
         seen: dict[int, int] = {}
         for label, token in enumerate(prompt.label_tokens):
@@ -109,15 +113,15 @@ def alike(prompts: PromptBatch) -> tuple[str, str, int] | None:
 
 
 def check_first_tokens_differ(prompts: PromptBatch, what: str) -> None:
-    """Refuse classes that begin with the same token where first tokens are all that is read.
+    """Reject classes that begin with the same token if only first tokens are read.
 
     Raises:
-        PromptError: names two of them, and what can be done.
+        PromptError: names two such classes, and what can be done.
     """
-    if (found := alike(prompts)) is not None:
-        one, two, token = found
+    if (pair := alike(prompts)) is not None:
+        first, second, token = pair
         raise PromptError(
-            f"{what} reads the first token of each label word, which {one!r} and {two!r} have in common "
+            f"{what} reads the first token of each label word, which {first!r} and {second!r} have in common "
             f"(id {token}), so that it cannot tell them apart. Give labels that begin differently, or "
             "measure what scores whole words: predict, isolation, extraction, compression, edge cuts, "
             "calibration, steering."

@@ -1,6 +1,6 @@
 """Pure statistics: tensors in, numbers and 95 % intervals out.
 
-What is called from outside stands here; the rest in its modules.
+Functions used outside this package are exported here; the rest stay in their modules.
 """
 
 from icl_mech.metrics.agreement import rank_agreement, word_overlap

@@ -1,4 +1,4 @@
-"""How far two runs over the same prompts, or two rankings, agree. Source of loyalty: Wang et al. 2023, §2.2."""
+"""Agreement between two runs over the same prompts, or two rankings. Source of loyalty: Wang et al. 2023, §2.2."""
 
 import torch
 
@@ -11,7 +11,7 @@ from icl_mech.errors import ResultError
 def same_label(
     predicted: Int[Tensor, " batch"], reference: Int[Tensor, " batch"]
 ) -> Bool[Tensor, " batch"]:
-    """Whether the predicted class is unchanged; the share of True is the label loyalty."""
+    """True where the predicted class is unchanged; the fraction of True is the label loyalty."""
     return predicted == reference
 
 
@@ -19,7 +19,7 @@ def same_label(
 def word_overlap(
     top_tokens: Int[Tensor, "batch k"], reference: Int[Tensor, "batch k"]
 ) -> Float[Tensor, " batch"]:
-    """Jaccard overlap of two sets of likeliest next tokens; its mean is the word loyalty."""
+    """Jaccard overlap of two sets of top-k next tokens; its mean is the word loyalty."""
     common = (top_tokens[:, :, None] == reference[:, None, :]).any(-1).sum(-1).double()
     return common / (top_tokens.shape[1] + reference.shape[1] - common)
 
@@ -28,13 +28,13 @@ def word_overlap(
 def rank_agreement(
     one: Float[Tensor, "batch cell"], other: Float[Tensor, "batch cell"]
 ) -> Float[Tensor, " batch"]:
-    """Spearman correlation over cells, of each prompt; ties share their mean rank.
+    """Spearman correlation over cells for each prompt; ties share their mean rank.
 
-    NaN where all cells of one side are equal.
+    NaN where all cells of one input are equal.
     """
-    ranks = [_ranks(own.double()) for own in (one, other)]
-    centred = [own - own.mean(1, keepdim=True) for own in ranks]
-    norms = [own.norm(dim=1) for own in centred]
+    ranks = [_ranks(side.double()) for side in (one, other)]
+    centred = [rank - rank.mean(1, keepdim=True) for rank in ranks]
+    norms = [deviation.norm(dim=1) for deviation in centred]
     product = (centred[0] * centred[1]).sum(1)
     return torch.where(norms[0] * norms[1] > 0, product / (norms[0] * norms[1]), torch.nan)
 

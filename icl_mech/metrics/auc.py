@@ -1,6 +1,6 @@
-"""AUC of class scores over several classes, its bootstrap, and its share by layer.
+"""AUC of class scores over several classes, its bootstrap, and its cumulative share by layer.
 
-For classes a and b, over the prompts whose truth is one of them,
+Over the prompts whose true class is a or b,
 `AUC(a|b) = P(score_a of an a-prompt > score_a of a b-prompt)`, ties counting one half. The macro
 one-vs-one AUC is the mean of `(AUC(a|b) + AUC(b|a)) / 2` over all pairs of classes: what
 scikit-learn's `roc_auc_score(..., multi_class="ovo", average="macro")` computes.
@@ -27,7 +27,7 @@ from icl_mech.metrics.intervals import RESAMPLES, known_mean, quantile_ends
 from icl_mech.metrics.means import mean_ends, wilson
 
 FEWEST = 0.01
-"""Smallest share of resamples that must hold all classes, else there are none."""
+"""Smallest fraction of resamples that must contain all classes; below it no resamples are used."""
 
 
 @checked(ResultError)
@@ -44,7 +44,7 @@ def class_scores(
     Args:
         attention: Summed attention to the label words of each class.
         classes: Classes to keep, ascending.
-        raw_pair: With two classes, the attention to the later one alone decides.
+        raw_pair: With two classes, use the attention to the later one alone.
     """
     kept = attention[..., list(classes)].double()
     if raw_pair and len(classes) == 2:
@@ -56,7 +56,7 @@ def class_scores(
 
 @checked(ResultError)
 def empty_layers(attention: Float[Tensor, "batch layer label"]) -> Bool[Tensor, " layer"]:
-    """Layers in which no prompt pays these classes any attention."""
+    """Layers in which no prompt attends to any of these classes."""
     return (attention.sum(-1) <= 0).all(0)
 
 
@@ -88,8 +88,8 @@ def resampled_auc(
     Args:
         scores: As for `macro_auc`.
         truth: Class of each prompt.
-        weights: How often each prompt occurs in each resample; without one of the classes a
-            resample is not-a-number.
+        weights: How often each prompt occurs in each resample; a resample without one of the
+            classes gives NaN.
     """
     total = torch.zeros(len(weights), scores.shape[1], dtype=torch.float64)
     count = 0
@@ -106,13 +106,13 @@ def resampled_auc(
 def class_resamples(
     truth: Int[Tensor, " batch"], *, resamples: Count = RESAMPLES, seed: Natural = 0
 ) -> tuple[Float[Tensor, "r batch"] | None, int]:
-    """How often each prompt is drawn in each bootstrap resample, all classes present.
+    """Bootstrap counts of each prompt per resample, with every class present.
 
-    Resamples that lose a class are drawn again.
+    Resamples that lose a class are redrawn.
 
     Returns:
-        The counts and the number of redrawn resamples; no counts if the classes are so rare
-        that hardly any resample holds them all.
+        The counts and the number of redrawn resamples; None instead of counts if the classes
+        are so rare that hardly any resample contains them all.
     """
     generator = np.random.default_rng(seed)
     n = len(truth)
@@ -126,9 +126,10 @@ def class_resamples(
         taken = whole[:missing]
         accepted.append(counts[taken].astype(np.float32))
         held += len(taken)
-        # What was drawn beyond the last one that was needed counts for nothing.
+        # Draws after the last one needed do not count as redrawn.
         used = int(taken[-1]) + 1 if len(taken) == missing else len(counts)
         redrawn += used - len(taken)
+        # Give up on classes so rare that almost every resample loses one.
         if redrawn > 20 * resamples and held < FEWEST * redrawn:
             return None, redrawn
     return torch.from_numpy(np.concatenate(accepted)), redrawn
@@ -140,20 +141,21 @@ def auc_ends(
 ) -> tuple[Float[Tensor, " *cell"], Float[Tensor, " *cell"]]:
     """Ends of the 95 % interval of an AUC, or of a mean of several, from its resamples.
 
-    Wilson's interval of as many prompts as give the variance of the resamples. Half a prompt more
-    at either end keeps it from 0 where classes are told apart perfectly in every resample.
+    Wilson's interval with the effective number of prompts that gives the variance of the resamples.
+    Half a prompt more at either end keeps that variance from 0 where classes are separated
+    perfectly in every resample.
 
     Args:
         auc: The estimates.
-        drawn: Their resamples; those without one of the classes are not-a-number.
-        prompts: On how many prompts they rest.
+        drawn: Their resamples; NaN for those without one of the classes.
+        prompts: Number of prompts behind the estimates.
     """
     known = ~drawn.isnan()
     count = known.sum(0)
     numbers = drawn.double().nan_to_num()
     mean = numbers.sum(0) / count
     variance = ((numbers - mean).square() * known).sum(0) / count
-    # As if single prompts had values of their own, see `share_ends`.
+    # Variance of one prompt, with half a prompt at either end as in `share_ends`.
     of_one = (prompts**2 * variance + ((auc**2) + (1 - auc) ** 2) / 2) / (prompts + 1)
     middle = (prompts * auc + 0.5) / (prompts + 1)
     n = prompts * middle * (1 - middle) / of_one
@@ -165,14 +167,14 @@ def auc_ends(
 def cumulative_share(auc: Float[Tensor, "*r layer"]) -> Float[Tensor, "*r layer"]:
     """`R_l = sum_{i<=l} (AUC_i - 0.5) / sum_i (AUC_i - 0.5)`; 1 in the last layer.
 
-    Not-a-number where the denominator is 0. Source: Wang et al. 2023, §2.3.
+    NaN where the denominator is 0. Source: Wang et al. 2023, §2.3.
     """
     sums = _excess(auc).cumsum(-1)
     return sums / sums[..., -1:]
 
 
 def _excess(auc: Float[Tensor, "*r layer"]) -> Float[Tensor, "*r layer"]:
-    """AUC - 0.5; layers without a number give nothing, unless no layer has one."""
+    """AUC - 0.5; NaN layers count as 0, unless every layer is NaN."""
     missing = auc.isnan()
     return (auc - 0.5).masked_fill(missing & ~missing.all(-1, keepdim=True), 0.0)
 
@@ -180,7 +182,7 @@ def _excess(auc: Float[Tensor, "*r layer"]) -> Float[Tensor, "*r layer"]:
 def _pairs(
     scores: Tensor, truth: Tensor
 ) -> Iterator[tuple[Tensor, Tensor, Iterator[Float[Tensor, "first second"]]]]:
-    """For each pair of classes: its prompts and, layer by layer, their comparisons.
+    """Prompts of each pair of classes and, layer by layer, their comparisons.
 
     The entry of prompts i and j is `([a_i > a_j] + [b_j > b_i]) / 2`, ties one half.
     """
@@ -207,8 +209,8 @@ def auc_statistic(
 ) -> Callable[[Tensor], Tensor]:
     """AUC by layer as a function of resampling weights.
 
-    Resamples that lose a class are not-a-number, and all of them where hardly any holds all
-    classes: the few others would pass for an interval.
+    Resamples that lose a class give NaN. All of them do where hardly any contains all classes:
+    an interval from the few that remain would look trustworthy.
     """
     classes = tuple(truth.unique().tolist())
     scores = class_scores(attention.nan_to_num(0.0), classes, raw_pair=two_classes == "reference")
@@ -217,8 +219,8 @@ def auc_statistic(
         # Multiplied back to counts, which float32 sums exactly.
         drawn = resampled_auc(scores, truth, (weights * len(truth)).float())
         whole = drawn.isfinite().all(1).double().mean()
-        found = drawn if whole >= FEWEST else torch.full_like(drawn, torch.nan)
-        return found.masked_fill(_unseen(attention), torch.nan)
+        values = drawn if whole >= FEWEST else torch.full_like(drawn, torch.nan)
+        return values.masked_fill(_unseen(attention), torch.nan)
 
     return statistic
 
@@ -228,30 +230,30 @@ def resampled(
     truth: Int[Tensor, " batch"],
     two_classes: TwoClasses,
 ) -> tuple[Float[Tensor, " layer"], Float[Tensor, "r layer"] | None, int]:
-    """AUC by layer, the same in every resample, and how many resamples were redrawn.
+    """AUC by layer, its values in every resample, and the number of redrawn resamples.
 
-    Not-a-number with fewer than two classes; no resamples if the classes are too rare.
+    NaN with fewer than two classes; no resamples if the classes are too rare.
     """
     classes = tuple(truth.unique().tolist())
     if len(classes) < 2:
         return torch.full((attention.shape[1],), torch.nan, dtype=torch.float64), None, 0
     scores = class_scores(attention.nan_to_num(0.0), classes, raw_pair=two_classes == "reference")
     weights, redrawn = class_resamples(truth)
-    unseen, found = _unseen(attention), macro_auc(scores, truth)
+    unseen, auc = _unseen(attention), macro_auc(scores, truth)
     drawn = None if weights is None else resampled_auc(scores, truth, weights)
     drawn = None if drawn is None else drawn.masked_fill(unseen, torch.nan)
-    return found.masked_fill(unseen, torch.nan), drawn, redrawn
+    return auc.masked_fill(unseen, torch.nan), drawn, redrawn
 
 
 def _unseen(attention: Float[Tensor, "batch layer label"]) -> Bool[Tensor, " layer"]:
-    """Layers from which no prompt's target reaches a label word: they have no attention to them."""
+    """Layers in which the target reaches no label word in any prompt; attention to them is undefined there."""
     return attention.isnan().all(2).all(0)
 
 
 def curve_fields(
     auc: Float[Tensor, " layer"], drawn: Float[Tensor, "r layer"] | None, prompts: int
 ) -> dict[str, Any]:
-    """The curves of an `ExtractionResult`; without resamples the ends are not-a-number."""
+    """The curves of an `ExtractionResult`; the ends are NaN without resamples."""
     cumulative, sums = cumulative_share(auc), _sums(auc)
     if drawn is None:
         ends, share_ends, sum_ends = _nothing(auc), _nothing(auc), _nothing(sums)
@@ -261,6 +263,7 @@ def curve_fields(
         sum_ends = _sum_ends(sums, _sums(drawn), known, prompts)
         share_ends = quantile_ends(cumulative_share(drawn), prompts)
     table = torch.stack([sums, *sum_ends], dim=-1)
+    # A cumulative share of a total that may be 0 has no meaningful interval.
     if not clearly_positive(table[0]):
         share_ends = _nothing(auc)
     return {
@@ -277,7 +280,7 @@ def curve_fields(
 def _sum_ends(
     sums: Float[Tensor, " 4"], drawn: Float[Tensor, "r 4"], layers: int, prompts: int
 ) -> tuple[Tensor, Tensor]:
-    """Ends of the sum and of the means over thirds, which are AUCs; and of their difference."""
+    """Ends of the sum over layers, of the means over the first and last third, and of their difference."""
     low, high = auc_ends(
         torch.stack([sums[0] / layers + 0.5, sums[1], sums[2]]),
         torch.stack([drawn[:, 0] / layers + 0.5, drawn[:, 1], drawn[:, 2]], dim=1),
@@ -286,14 +289,14 @@ def _sum_ends(
     low[0], high[0] = (low[0] - 0.5) * layers, (high[0] - 0.5) * layers
     least, most = quantile_ends(drawn[:, 3], prompts)
     if bool(least == most):
-        # Classes told apart perfectly everywhere: as of outcomes that do not change.
+        # Perfect separation in every resample: use the interval of outcomes that never change.
         least, most = mean_ends(torch.zeros(prompts, dtype=torch.float64), "change")
         least, most = least + sums[3], most + sums[3]
     return torch.cat([low, least[None]]), torch.cat([high, most[None]])
 
 
 def _nothing(like: Tensor) -> tuple[Tensor, Tensor]:
-    # Tensors of their own: files refuse two that share memory.
+    # Separate tensors: safetensors rejects tensors that share memory.
     return torch.full_like(like, torch.nan), torch.full_like(like, torch.nan)
 
 

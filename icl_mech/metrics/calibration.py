@@ -1,7 +1,7 @@
-"""Label probabilities freed of what a model says whatever the text: by thresholds, or by a prior.
+"""Label probabilities corrected for a model's label prior, with thresholds or by dividing by the prior.
 
 *Thresholds.* A prompt counts as right if the normalised probability of its class is above that label's
-`(C - 1) / C` quantile over the prompts: a model that always prefers one label word is not punished for it.
+`(C - 1) / C` quantile over the prompts: a model that always prefers one label word is not penalised for it.
 
 *Priors.* Probabilities are divided by their mean over inputs without content (contextual calibration),
 over random words of the domain (domain calibration) or over the batch itself (batch calibration).
@@ -27,12 +27,12 @@ FLOOR = 1e-14
 TIE = 1e-4
 """How far `ln P` of a tie may lie from the logarithm of its threshold.
 
-Ten times what `ln P` differs by when one run is laid out in other batches or computed on
-another processor (1e-5): whether equal prompts are a tie must not depend on either.
+Ten times the differences in `ln P` between batch layouts or processors (1e-5): whether equal
+prompts tie must not depend on either.
 """
 
 NEAR = 3 * TIE
-"""Scores that stand closer than this to their threshold are counted, see `near_ties`."""
+"""Scores closer than this to their threshold are counted, see `near_ties`."""
 
 IntervalKind = Literal["score", "bootstrap", "reference"]
 
@@ -73,9 +73,9 @@ def calibrated_scores(
         thresholds: Per entry and label (default: from these prompts).
         exact_ties: Ties are equal numbers (the reference), not `|ln P - ln threshold| <= TIE`.
     """
-    own, limit = _own_and_threshold(norm_probs, classes, thresholds)
-    tie = _within(own, limit, 0.0 if exact_ties else TIE)
-    return torch.where(tie, 1 / norm_probs.shape[-1], (own > limit).double())
+    probs, limit = _probs_and_thresholds(norm_probs, classes, thresholds)
+    tie = _within(probs, limit, 0.0 if exact_ties else TIE)
+    return torch.where(tie, 1 / norm_probs.shape[-1], (probs > limit).double())
 
 
 @checked(ResultError)
@@ -86,19 +86,19 @@ def near_ties(
     *,
     exact_ties: bool = False,
 ) -> Int[Tensor, " count *entry"]:
-    """How many prompts are ties, nearly ties, and counted at all; in this order.
+    """Number of prompts that tie, that nearly tie, and of all prompts, in this order.
 
-    Nearly: not a tie, but `|ln P - ln threshold| <= NEAR`; another layout of the run or
-    another processor may make it one. The arguments are those of `calibrated_scores`.
+    A near tie is no tie, but has `|ln P - ln threshold| <= NEAR`; another batch layout or
+    processor may turn it into one. The arguments are those of `calibrated_scores`.
     """
-    own, limit = _own_and_threshold(norm_probs, classes, thresholds)
-    tie = _within(own, limit, 0.0 if exact_ties else TIE)
-    near = _within(own, limit, NEAR) & ~tie
+    probs, limit = _probs_and_thresholds(norm_probs, classes, thresholds)
+    tie = _within(probs, limit, 0.0 if exact_ties else TIE)
+    near = _within(probs, limit, NEAR) & ~tie
     return torch.stack([tie, near, torch.ones_like(tie)]).sum(1)
 
 
 class Ties(NamedTuple):
-    """How many calibrated scores are ties and nearly so, of how many (see `near_ties`)."""
+    """Numbers of tied, nearly tied and all calibrated scores (see `near_ties`)."""
 
     ties: int = 0
     near: int = 0
@@ -106,11 +106,11 @@ class Ties(NamedTuple):
 
     @classmethod
     def of(cls, counts: Int[Tensor, " count *entry"] | None) -> "Ties":
-        """Summed over entries; of a result saved without counts: none."""
+        """Counts summed over entries; all 0 for a result saved without them."""
         return cls() if counts is None else cls(*counts.flatten(1).sum(1).tolist())
 
 
-def _own_and_threshold(
+def _probs_and_thresholds(
     norm_probs: Float[Tensor, "batch *entry label"],
     classes: Int[Tensor, " batch *entry"],
     thresholds: Float[Tensor, "*entry label"] | None,
@@ -119,17 +119,17 @@ def _own_and_threshold(
     if thresholds is None:
         thresholds = label_thresholds(norm_probs)
     index = classes[..., None]
-    own = norm_probs.double().gather(-1, index)[..., 0]
+    probs = norm_probs.double().gather(-1, index)[..., 0]
     limit = thresholds.double().expand_as(norm_probs).gather(-1, index)[..., 0]
-    return own, limit
+    return probs, limit
 
 
 def _within(
-    own: Float[Tensor, " *entry"], limit: Float[Tensor, " *entry"], tolerance: float
+    probs: Float[Tensor, " *entry"], limit: Float[Tensor, " *entry"], tolerance: float
 ) -> Bool[Tensor, " *entry"]:
-    """`|ln own - ln limit| <= tolerance`; equal numbers always, also two zeros."""
-    equal = own == limit
-    return equal | ((own.log() - limit.log()).abs() <= tolerance) if tolerance else equal
+    """`|ln probs - ln limit| <= tolerance`; equal numbers always match, also two zeros."""
+    equal = probs == limit
+    return equal | ((probs.log() - limit.log()).abs() <= tolerance) if tolerance else equal
 
 
 @checked(ResultError)
@@ -149,9 +149,9 @@ def reachable_accuracy(classes: Int[Tensor, " batch"], n_labels: Count) -> float
 def plain_scores(
     label_logits: Float[Tensor, "batch *entry label"], classes: Int[Tensor, " batch *entry"]
 ) -> Float[Tensor, " batch *entry"]:
-    """1 where no label word is likelier than the true one."""
-    own = label_logits.gather(-1, classes[..., None])[..., 0]
-    return (own >= label_logits.max(-1).values).double()
+    """1 where no label word is more likely than the true one."""
+    true_logits = label_logits.gather(-1, classes[..., None])[..., 0]
+    return (true_logits >= label_logits.max(-1).values).double()
 
 
 @checked(ResultError)
@@ -160,7 +160,7 @@ def top_one_scores(
     label_tokens: Int[Tensor, "*batch label"],
     classes: Int[Tensor, " batch *entry"],
 ) -> Float[Tensor, " batch *entry"]:
-    """1 where the likeliest token of the vocabulary is the true label word, or the right choice."""
+    """1 where the top token of the vocabulary is the true label word, or the right choice."""
     words = label_tokens.expand(len(classes), label_tokens.shape[-1])
     right = words.gather(1, classes.reshape(len(classes), -1)).reshape(classes.shape)
     return (top_tokens[..., 0] == right).double()
@@ -170,11 +170,11 @@ def top_one_scores(
 def top_labels_match(
     top_tokens: Int[Tensor, "batch *entry label"], label_tokens: Int[Tensor, "*batch label"]
 ) -> Float[Tensor, " batch *entry"]:
-    """1 where the C likeliest tokens are exactly the C label words."""
+    """1 where the top C tokens are exactly the C label words."""
     words = label_tokens.expand(len(top_tokens), label_tokens.shape[-1])
     words = words.reshape(len(words), *(1,) * (top_tokens.dim() - 1), -1)
-    found: Bool[Tensor, "batch *entry label"] = (top_tokens[..., None] == words).any(-1)
-    return found.all(-1).double()
+    matches: Bool[Tensor, "batch *entry label"] = (top_tokens[..., None] == words).any(-1)
+    return matches.all(-1).double()
 
 
 @checked(ResultError)
@@ -187,13 +187,12 @@ def score_interval(
 ) -> tuple[Tensor, Tensor]:
     """Ends of the 95 % interval of the mean of scores over prompts.
 
-    `score`: Wilson's with an effective n, see `mean_ends`; simulated with thresholds from the
-    same prompts it holds, since where the thresholds lie moves the scores of both classes beside
-    them, and in opposite directions. Of two labels (`n_labels=2`) the scores of one class fall
-    with those of the other, so that means lie 2 / N apart: the ends are those of means 1 / N lower
-    and higher, without which .85 to .99 hold, hanging on where between two of these means the
-    true value lies. `bootstrap`: percentile over prompts, thresholds fixed, too
-    narrow near 0 and 1. `reference`: mean +- 1.96 sd / sqrt(N), not clipped to [0, 1].
+    `score`: Wilson's with an effective n, see `mean_ends`. In simulations it keeps its coverage with
+    thresholds from the same prompts, since moving a threshold shifts the scores of the two classes
+    next to it in opposite directions. With two labels (`n_labels=2`) the scores of both classes move
+    together, so means lie 2 / N apart: the ends are those of means 1 / N lower and higher; without
+    this, coverage is .85 to .99, depending on where the true value lies between two such means.
+    `bootstrap`: percentile over prompts, thresholds fixed, too narrow near 0 and 1. `reference`: mean +- 1.96 sd / sqrt(N), not clipped to [0, 1].
     """
     if kind == "score" and n_labels == 2:
         return share_ends(per_prompt, step=2 / max(len(per_prompt), 2))
@@ -210,7 +209,7 @@ CalibrationForm = Literal["paper", "staicc", "difference"]
 BatchForm = Literal["ratio", "staicc", "log_mean"]
 
 STAICC_FLOOR = 1e-5
-"""What StaICC adds to the sum of the prior's rows, once."""
+"""Added once by StaICC to the sum of the prior's rows."""
 
 
 def calibrate_labels(
@@ -218,12 +217,12 @@ def calibrate_labels(
     content_free: Float[Tensor, "*rows label"],
     form: CalibrationForm = "paper",
 ) -> Float[Tensor, "batch label"]:
-    """Label probabilities with the prior of inputs without content taken out.
+    """Label probabilities corrected for the prior estimated from content-free inputs.
 
     Args:
         probs: Probabilities of the labels of each prompt.
-        content_free: Those of inputs without content, `[row, label]`, or of each prompt's own
-            `[prompt, row, label]`; the prior is their mean over rows.
+        content_free: Probabilities for content-free inputs, `[row, label]`, or for inputs of each
+            prompt `[prompt, row, label]`; the prior is their mean over rows.
         form: `paper`: p / prior, normalised to sum 1 (Zhao et al.'s diagonal W, Fei et al.);
             `staicc`: softmax(p / prior) with 1e-5 added to the sum of the rows, as StaICC 0.1.1 has
             it, whose largest label is right and whose numbers are no probabilities;
@@ -232,17 +231,17 @@ def calibrate_labels(
     Raises:
         ResultError: a prior of 0.
     """
-    own, rows = probs.double(), content_free.double()
+    values, rows = probs.double(), content_free.double()
     if form == "staicc":
-        return (own / ((STAICC_FLOOR + rows.sum(-2)) / rows.shape[-2])).softmax(-1)
+        return (values / ((STAICC_FLOOR + rows.sum(-2)) / rows.shape[-2])).softmax(-1)
     prior = rows.mean(-2)
-    return own - prior if form == "difference" else _divided(own, prior)
+    return values - prior if form == "difference" else _divided(values, prior)
 
 
 def calibrate_batch(
     probs: Float[Tensor, "batch label"], form: BatchForm = "ratio", batch_size: int | None = None
 ) -> Float[Tensor, "batch label"]:
-    """Label probabilities with their mean over the batch taken out.
+    """Label probabilities corrected for their mean over the batch.
 
     Args:
         probs: Probabilities of the labels of each prompt.
@@ -256,11 +255,11 @@ def calibrate_batch(
     """
     parts = probs.double().split(batch_size or len(probs))
     if form == "ratio":
-        return torch.cat([_divided(own, own.mean(0)) for own in parts])
+        return torch.cat([_divided(part, part.mean(0)) for part in parts])
     if form == "log_mean" and bool((probs == 0).any()):
         raise ResultError("A probability is 0, so that its logarithm is not finite; use ratio.")
-    values = parts if form == "staicc" else [own.log() for own in parts]
-    return torch.cat([(own - own.mean(0)).softmax(-1) for own in values])
+    values = parts if form == "staicc" else [part.log() for part in parts]
+    return torch.cat([(part - part.mean(0)).softmax(-1) for part in values])
 
 
 def _divided(probs: Tensor, prior: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
-"""Sums of attention and saliency: by kind of edge, and between spans, with how peaked such scores are.
+"""Sums of attention and saliency by type of edge and between spans, and how peaked these scores are.
 
-Sources: Wang et al. 2023, *Label Words are Anchors*, §2.1; of spans Bogdan et al. 2025, *Thought Anchors:
+Sources: Wang et al. 2023, *Label Words are Anchors*, §2.1; for spans, Bogdan et al. 2025, *Thought Anchors:
 Which LLM Reasoning Steps Matter?*, §5.
 """
 
@@ -23,9 +23,9 @@ def flow_sums(
 ) -> Float[Tensor, "batch 3"]:
     """Sums of saliency from texts to label words, label words to target, and the rest.
 
-    Diagonal and everything above it are left out. Divided by `flow_counts` these are
-    S_wp, S_pq and S_ww. Sums over some rows of a map and over the others add up to those
-    over all.
+    The diagonal and everything above it are left out. Divided by `flow_counts` these are
+    S_wp, S_pq and S_ww. Sums over a partition of the rows add up to the sum
+    over all rows.
     """
     strict = saliency.tril(saliency.shape[2] - saliency.shape[1] - 1)
     to_labels = torch.einsum("bd,bd->b", strict.sum(-1), label_dest.to(strict.dtype))
@@ -41,11 +41,11 @@ def flow_counts(
     targets: Int[Tensor, " batch"],
     window: Count | None = None,
 ) -> Float[Tensor, "batch 3"]:
-    """Numbers of (i, j) pairs behind S_wp, S_pq and S_ww.
+    """Number of (i, j) pairs behind S_wp, S_pq and S_ww.
 
     `sum p`, `#p` and `q (q + 1) / 2 - sum p - #p`; positions of -1, and those at or after the target `q`,
     do not count. With a window W only pairs with `i - j < W` exist: `sum min(p, W - 1)`, `#(p > q - W)`,
-    and of all pairs those of the W - 1 columns before each row. Source: Wang et al. 2023, §2.1.
+    and all pairs are those with the W - 1 columns before each row. Source: Wang et al. 2023, §2.1.
     """
     real = (label_positions >= 0) & (label_positions < targets[:, None])
     reach = int(targets.max()) if window is None else window - 1
@@ -62,7 +62,7 @@ def normalised_flow(
 ) -> Float[Tensor, "*r score layer"]:
     """Each layer's mean scores divided by their sum over the three kinds (0 where all are 0).
 
-    A kind without edges, whose mean is not-a-number, stays so; the others share the sum.
+    A kind without edges has a mean of NaN and stays NaN; the others share the sum.
     """
     missing = mean_scores.isnan()
     total = mean_scores.masked_fill(missing, 0.0).sum(-2, keepdim=True)
@@ -71,7 +71,7 @@ def normalised_flow(
 
 
 Average = Literal["mean", "median"]
-"""How rows are averaged: their median is the mean of the two middle ones of an even number."""
+"""How rows are averaged; the median of an even number is the mean of the two middle ones."""
 
 
 @checked(ResultError)
@@ -98,7 +98,7 @@ def vertical_scores(
     average: Average = "mean",
     control_depth: bool = False,
 ) -> Float[Tensor, "*head span2"]:
-    """`v[b]` = average over `a >= b + proximity` of `M[a, b]`; not-a-number for the last ones.
+    """`v[b]` = average over `a >= b + proximity` of `M[a, b]`; NaN for the last spans.
 
     Args:
         matrix: Reading span, then the span that is read.
@@ -117,9 +117,9 @@ def vertical_scores(
 
 
 def _ranked(row: Float[Tensor, "*head span"]) -> Float[Tensor, "*head span"]:
-    """Average ranks from 1 of the entries that are numbers, divided by how many there are."""
+    """Average ranks, from 1, of the finite entries, divided by their number."""
     known = row.isfinite()
-    # Every entry against every other: equal ones share the mean of their ranks.
+    # Compare all pairs of entries: ties share the mean of their ranks.
     low = ((row[..., None] > row[..., None, :]) & known[..., None, :]).sum(-1)
     same = ((row[..., None] == row[..., None, :]) & known[..., None, :]).sum(-1)
     ranks = low + (same + 1) / 2
@@ -128,10 +128,10 @@ def _ranked(row: Float[Tensor, "*head span"]) -> Float[Tensor, "*head span"]:
 
 @checked(ResultError)
 def kurtosis(values: Float[Tensor, "*head span"]) -> Float[Tensor, " *head"]:
-    """Fisher's kurtosis `m4 / m2^2 - 3` (biased) of the entries that are numbers.
+    """Fisher's kurtosis `m4 / m2^2 - 3` (biased) of the finite entries.
 
-    High where a few entries stand out; not-a-number of equal ones, and of fewer than four: two always have -2
-    and three -1.5, whatever they are.
+    High where a few entries stand out. NaN for equal entries and for fewer than four: two always give -2 and
+    three -1.5.
     """
     values = values.double()
     enough = values.isfinite().sum(-1) >= 4
@@ -145,9 +145,9 @@ def kurtosis(values: Float[Tensor, "*head span"]) -> Float[Tensor, " *head"]:
 
 @checked(ResultError)
 def rank_correlation(one: Float[Tensor, " span"], other: Float[Tensor, " span"]) -> float:
-    """Spearman's rank correlation over the places where both are numbers.
+    """Spearman's rank correlation over the places where both are finite.
 
-    Not-a-number for fewer than three of them, or where one side is the same everywhere.
+    NaN for fewer than three of them, or where one side is constant.
     """
     known = one.isfinite() & other.isfinite()
     if int(known.sum()) < 3:

@@ -1,4 +1,4 @@
-"""Scores of attention heads: how well their attention meets labels, or tokens that occurred before.
+"""Scores of attention heads: how much they attend to matching labels or to earlier occurrences of a token.
 
 Sources: Halawi et al. 2023, *Overthinking the Truth*, §5; Olsson et al. 2022, *In-context learning and
 induction heads*; TransformerLens 4.3, `head_detector`.
@@ -20,7 +20,7 @@ def same_share(
     row_classes: Int[Tensor, " batch"],
     sizes: Int[Tensor, "batch demo"],
 ) -> Float[Tensor, " batch"]:
-    """Share of the earlier label tokens that carry the row's label (0 without any)."""
+    """Fraction of the earlier label tokens that carry the row's label (0 without any)."""
     same = (sizes * (demo_classes == row_classes[:, None])).sum(1).double()
     return same / sizes.sum(1).clamp(min=1)
 
@@ -56,8 +56,8 @@ def shuffled_prefix_matching(
 ) -> Float[Tensor, " batch *head"]:
     """Mean prefix matching with the demonstrations' labels permuted in the score only.
 
-    What a head gets that does not see the labels (by recency alone): the model is not run
-    again, the row's label is kept. Class -1 says that there is no demonstration; it stays
+    The score of a head that does not see the labels (from recency alone): the model is not rerun
+    and the row's label is kept. Class -1 marks a missing demonstration; it stays
     where it is.
     """
     generator = np.random.default_rng(seed)
@@ -79,7 +79,7 @@ Pattern = Literal["induction", "duplicate", "previous"]
 
 @checked(ResultError)
 def matched_columns(tokens: Int[Tensor, "batch pos"], pattern: Pattern) -> Int[Tensor, "batch pos"]:
-    """The column each row should attend to, by its last earlier occurrence; -1 where there is none."""
+    """The column each row should attend to, given its last earlier occurrence; -1 where there is none."""
     length = tokens.shape[1]
     places = torch.arange(length, device=tokens.device)
     if pattern == "previous":
@@ -111,8 +111,8 @@ def attention_to_match(
     """Mean attention to each row's column, over rows that have one; NaN where none has."""
     there = columns >= 0
     index = columns.clamp(min=0)[:, None, :, None].expand(-1, attention.shape[1], -1, -1)
-    found = attention.gather(3, index)[..., 0].double() * there[:, None]
-    return found.sum(-1) / there.sum(-1)[:, None]
+    matched = attention.gather(3, index)[..., 0].double() * there[:, None]
+    return matched.sum(-1) / there.sum(-1)[:, None]
 
 
 @checked(ResultError)
@@ -121,7 +121,7 @@ def attention_elsewhere(
 ) -> Float[Tensor, "batch head"]:
     """Mean attention of the same rows to one of the other columns that rows are matched with.
 
-    What a head that looks back without matching gives to a token. Columns up to the row count.
+    The attention per token of a head that looks back without matching. Columns up to the row itself count.
     """
     places = torch.arange(attention.shape[-1], device=attention.device)
     there = columns >= 0
@@ -144,9 +144,9 @@ def detection_score(
     exclude_bos: bool = False,
     exclude_current: bool = False,
 ) -> Float[Tensor, "batch head"]:
-    """How well whole maps meet a pattern, as the head detector of TransformerLens has it.
+    """Match between whole attention maps and a pattern, as in the head detector of TransformerLens.
 
-    * `mul`: share of all attention that lies on the pattern;
+    * `mul`: fraction of all attention that lies on the pattern;
     * `abs`: one minus the distance of map and pattern, over the number of rows.
     """
     maps, wanted = attention.double().clone(), pattern[:, None].double()

@@ -1,7 +1,7 @@
 """95 % intervals: bootstrap over prompts (seeded), Wilson for 0/1 outcomes; see `mean_ends`.
 
-Per-prompt values come in; the prompt axis is reduced here, last. Of many means together: which lie above
-0, as one statement about all of them at once.
+Per-prompt values come in; the prompt axis is reduced here, last. Simultaneous tests and intervals for many
+means control the family-wise error.
 """
 
 from collections.abc import Callable, Iterator
@@ -36,9 +36,9 @@ class Interval(NamedTuple):
 
 
 def holding(value: float, low: float, high: float) -> Interval:
-    """The interval, with an end moved to the value where it lies beside it.
+    """The interval, extended to the value where the value lies outside it.
 
-    Percentiles of a biased statistic (a rank correlation, a share) may all lie on one side of it.
+    Percentiles of a biased statistic (a rank correlation, a share) may all lie on one side of the estimate.
     """
     return Interval(value, min(low, value), max(high, value))
 
@@ -47,7 +47,7 @@ def holding(value: float, low: float, high: float) -> Interval:
 def resample_weights(
     n: Count, *, resamples: Count = RESAMPLES, seed: Natural = 0
 ) -> Float[Tensor, "r n"]:
-    """How often each of `n` prompts is drawn in each bootstrap resample, divided by `n`.
+    """Bootstrap counts of `n` prompts in each resample, divided by `n`.
 
     A mean over a resample is then a weighted mean: `weights @ per_prompt`.
     """
@@ -58,7 +58,7 @@ def resample_weights(
 
 @lru_cache(4)
 def _drawn(n: int, resamples: int, seed: int) -> Tensor:
-    # How often each of n is drawn with replacement; the order of the draws does not matter.
+    # Counts are all a mean needs; the order of the draws does not matter.
     counts = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=resamples)
     return torch.from_numpy(counts).double() / n
 
@@ -67,7 +67,7 @@ def _drawn(n: int, resamples: int, seed: int) -> Tensor:
 def known_mean(
     values: Float[Tensor, " *any"], dim: int | tuple[int, ...]
 ) -> Float[Tensor, " *fewer"]:
-    """Mean along axes over what is a number; not-a-number where nothing is."""
+    """Mean along axes over entries that are not NaN; NaN where there are none."""
     return values.nanmean(dim) if bool(values.isnan().any()) else values.mean(dim)
 
 
@@ -75,10 +75,10 @@ def known_mean(
 def means_over(
     weights: Float[Tensor, "r batch"], per_prompt: Float[Tensor, " batch *rest"]
 ) -> Float[Tensor, " r *rest"]:
-    """Weighted means over the prompts that have a number; not-a-number where none has.
+    """Weighted means over the prompts whose value is not NaN; NaN where there are none.
 
     Args:
-        weights: Of resamples; each row adds up to 1.
+        weights: Weights of each resample; each row adds up to 1.
         per_prompt: Values, prompt axis first.
     """
     flat = per_prompt.double().reshape(len(per_prompt), -1)
@@ -100,12 +100,12 @@ def bootstrap_interval(
 ) -> tuple[Tensor, Tensor]:
     """Low and high ends of the percentile bootstrap interval of a function of the mean.
 
-    For means themselves `mean_ends` holds better: few skewed values show little of their tail. Means are
-    over the prompts that have a number.
+    Use `mean_ends` for means themselves: its coverage is better for few skewed values. Means are over the
+    prompts whose value is not NaN.
 
     Args:
         per_prompt: Values, prompt axis first.
-        statistic: Applied to `[resample, *rest]` means; ratios are so recomputed in each
+        statistic: Applied to `[resample, *rest]` means, so that ratios are recomputed in each
             resample. Default: the mean itself.
         resamples: Number of resamples.
         seed: Of the resampling.
@@ -119,14 +119,14 @@ def bootstrap_interval(
 def quantile_ends(
     drawn: Float[Tensor, " r *cell"], count: Count | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Ends that hold the middle 95 % of the resamples.
+    """Ends of the middle 95 % of the resamples.
 
-    Resamples that are not-a-number are left out; cells without any number stay so.
+    NaN resamples are left out; cells without any number stay NaN.
 
     Args:
         drawn: Values of the resamples.
-        count: Of how many prompts: the ends are then as much wider as Student's t is than the
-            normal distribution, and as resamples vary less than samples (Hesterberg 2015,
+        count: Number of prompts; the ends are then widened as Student's t is wider than the normal
+            distribution, and because resamples vary less than samples (Hesterberg 2015,
             *What teachers should know about the bootstrap*). One prompt has no interval.
     """
     if count == 1:
@@ -138,28 +138,29 @@ def quantile_ends(
 
 
 def quantiles(drawn: Float[Tensor, "r cell"], *levels: float) -> Float[Tensor, "level cell"]:
-    """Quantiles of each column, not-a-numbers left out; columns without any number stay so."""
+    """Quantiles of each column without NaNs; columns without any number stay NaN."""
     known = ~drawn.isnan().all(0)
-    found = torch.full((len(levels), drawn.shape[1]), torch.nan, dtype=torch.float64)
+    values = torch.full((len(levels), drawn.shape[1]), torch.nan, dtype=torch.float64)
     if bool(known.any()):
         numbers = (drawn if bool(known.all()) else drawn[:, known]).numpy()
         # A ratio whose denominator vanishes in some resamples is infinite there.
         with np.errstate(invalid="ignore"):
             ends = np.nanquantile(numbers, levels, axis=0)
-        found[:, known] = torch.from_numpy(np.asarray(ends)).double()
-    return found
+        values[:, known] = torch.from_numpy(np.asarray(ends)).double()
+    return values
 
 
 def _widened(count: int) -> float:
     from scipy.stats import t
 
+    # The bootstrap variance is (n - 1) / n of the unbiased one; the second factor undoes that.
     far = float(t.ppf((1 + LEVEL) / 2, count - 1)) * (count / (count - 1)) ** 0.5
     return NormalDist().cdf(-far)
 
 
 @checked(ResultError)
 def wilson_interval(outcomes: Bool[Tensor, " batch"]) -> Interval:
-    """Share of True with its Wilson score interval (no continuity correction)."""
+    """Fraction of True with its Wilson score interval (no continuity correction)."""
     from scipy.stats import binomtest
 
     n, k = outcomes.numel(), int(outcomes.sum())
@@ -168,7 +169,7 @@ def wilson_interval(outcomes: Bool[Tensor, " batch"]) -> Interval:
 
 
 ONE_SIDED = (1 + LEVEL) / 2
-"""Level of a statement that a 95 % interval lies above 0."""
+"""Level of the one-sided statement that a 95 % interval lies above 0."""
 
 AT_ONCE = 256
 """Resamples in memory at a time: 256 x 2000 cells are 4 MB."""
@@ -182,18 +183,18 @@ def above_together(
     seed: Natural = 0,
     level: float = LEVEL,
 ) -> Bool[Tensor, " *cell"]:
-    """Cells whose mean over prompts lies above 0, where chance picks any in 5 % of the cases.
+    """Cells whose mean over prompts lies above 0, with a family-wise error of 5 %.
 
     max-T: each mean is divided by its standard error, and the largest of these ratios is compared
-    with the largest ones that resampled deviations from the means give. Cells that are the same
-    for all prompts count as above 0 if they are.
+    with the largest ratios of resampled deviations from the means. Cells that are the same for all
+    prompts count as above 0 if their value is.
 
     Args:
         per_prompt: Values, prompt axis first.
         resamples: Number of bootstrap resamples.
         seed: Of the resampling.
-        level: One minus the share of cases in which chance picks any; `ONE_SIDED` is that of
-            95 % intervals that lie above 0.
+        level: One minus the family-wise error; `ONE_SIDED` matches 95 % intervals that lie
+            above 0.
     """
     n, cells = len(per_prompt), per_prompt.shape[1:]
     flat = per_prompt.double().reshape(n, -1)
@@ -201,11 +202,12 @@ def above_together(
     if n < 2:
         return torch.zeros(cells, dtype=torch.bool)
     error = flat.std(0, correction=1) / n**0.5
+    # Constant cells have no standard error; they are judged by their value alone.
     moving = error > 1e-12
     centred = (flat - mean)[:, moving]
     if not centred.shape[1]:
         return (mean > 0).reshape(cells)
-    limit = torch.cat([own.max(1).values for own in _ratios(centred, resamples, seed)])
+    limit = torch.cat([part.max(1).values for part in _ratios(centred, resamples, seed)])
     limit = limit.quantile(level)
     ratio = torch.where(moving, mean / error.clamp(min=1e-12), torch.inf * mean.sign())
     return ((mean > 0) & (ratio > limit)).reshape(cells)
@@ -215,9 +217,9 @@ def above_together(
 def ends_together(
     per_prompt: Float[Tensor, " batch *cell"], *, resamples: Count = 2000, seed: Natural = 0
 ) -> tuple[Float[Tensor, " *cell"], Float[Tensor, " *cell"]]:
-    """Ends of intervals of means over prompts that all hold at once in 95 % of the cases.
+    """Ends of simultaneous 95 % intervals of means over prompts.
 
-    max-T, as `above_together`, with the largest ratio in either direction.
+    max-T as in `above_together`, with the largest ratio in either direction.
     """
     n, cells = len(per_prompt), per_prompt.shape[1:]
     flat = per_prompt.double().reshape(n, -1)
@@ -230,7 +232,7 @@ def ends_together(
     half = torch.zeros_like(mean)
     if bool(moving.any()):
         ratios = _ratios((flat - mean)[:, moving], resamples, seed)
-        half = error * torch.cat([own.abs().max(1).values for own in ratios]).quantile(LEVEL)
+        half = error * torch.cat([part.abs().max(1).values for part in ratios]).quantile(LEVEL)
     return (mean - half).reshape(cells), (mean + half).reshape(cells)
 
 
@@ -242,5 +244,5 @@ def _ratios(
     for rows in resample_weights(n, resamples=resamples, seed=seed).split(AT_ONCE):
         shift = rows @ centred
         spread = (rows @ centred**2 - shift**2).clamp(min=0.0) / (n - 1)
-        # A resample of one prompt repeated has no spread; it says nothing.
+        # A resample that repeats one prompt has no spread and is uninformative.
         yield torch.where(spread > 1e-24, shift / spread.sqrt(), torch.zeros_like(shift))

@@ -1,4 +1,4 @@
-"""Where along the layers true and false demonstrations part, and how much a late exit costs.
+"""The layer at which true and false demonstrations diverge, and the cost of exiting late.
 
 Source: Halawi et al. 2023, *Overthinking the Truth*, §4 and §5.
 """
@@ -17,7 +17,7 @@ from icl_mech.metrics.means import mean_interval
 
 Crossing = Literal["sound", "reference"]
 HALF = 0.5
-"""Share of the final gap at the critical layer."""
+"""Fraction of the final gap at the critical layer."""
 
 GapStatistic = Literal["ratio_of_means", "mean_of_ratios"]
 
@@ -26,21 +26,21 @@ GapStatistic = Literal["ratio_of_means", "mean_of_ratios"]
 def critical_layer(
     gap: Float[Tensor, "*r entry"], crossing: Crossing = "sound", threshold: float = HALF
 ) -> Int[Tensor, "*r"]:
-    """First entry from which the gap stays at or above a share of its final value.
+    """First entry from which the gap stays at or above a fraction of its final value.
 
     Args:
-        gap: By entry.
-        crossing: `reference`: first entry at or above that share, whatever follows.
-        threshold: The share: a half in the paper.
+        gap: Gap at each entry.
+        crossing: `reference`: first entry at or above that fraction, whatever follows.
+        threshold: The fraction: a half in the paper.
 
     Raises:
-        ResultError: a share that is not above 0 and at most 1.
+        ResultError: a fraction that is not above 0 and at most 1.
     """
     if not 0 < threshold <= 1:
         raise ResultError(
             f"threshold={threshold}; expected a share of the final gap, above 0 to 1."
         )
-    # Other shares than a half are rounded, and a gap of just that share counts.
+    # Halving is exact; other fractions are rounded, so allow for it where a gap equals the fraction.
     slack = 0.0 if threshold == HALF else 1e-12
     above: Bool[Tensor, "*r entry"] = gap >= gap[..., -1:] * threshold - slack
     if crossing == "sound":
@@ -60,12 +60,12 @@ def early_exit_layer(false_accuracy: Float[Tensor, "task entry"]) -> int:
 def stratified_halves(
     classes: Int[Tensor, " batch"], seed: Natural = 0
 ) -> tuple[Int[Tensor, " half"], Int[Tensor, " rest"]]:
-    """Two halves of the prompts with equal shares of every class, drawn by seed."""
+    """Two random halves of the prompts, stratified by class."""
     generator = np.random.default_rng(seed)
     sides: tuple[list[int], list[int]] = ([], [])
     for label in torch.unique(classes).tolist():
         members = generator.permutation((classes == label).nonzero()[:, 0].numpy()).tolist()
-        # The odd one goes to the smaller half.
+        # The odd prompt of a class goes to the smaller half.
         order = sides if len(sides[0]) <= len(sides[1]) else sides[::-1]
         order[0].extend(members[::2])
         order[1].extend(members[1::2])
@@ -80,7 +80,7 @@ def gap_reduction(
     ablated_false: Float[Tensor, "*r task"],
     how: GapStatistic = "ratio_of_means",
 ) -> Float[Tensor, "*r"]:
-    """`1 - (true - ablated false) / (true - false)`, the share of the gap that is closed.
+    """`1 - (true - ablated false) / (true - false)`, the fraction of the gap that is closed.
 
     Args:
         true: Unablated accuracy with true demonstrations, per task.
@@ -105,8 +105,8 @@ def reduction_interval(
 
     Args:
         true: Per task, unablated scores with true demonstrations.
-        false: The same with false ones.
-        ablated_false: Ablated scores with false ones; the same prompts.
+        false: The same with false demonstrations.
+        ablated_false: Ablated scores with false demonstrations; the same prompts.
         how: See `gap_reduction`.
     """
     means, whole = [], []
@@ -119,7 +119,8 @@ def reduction_interval(
     resampled = gap_reduction(drawn[..., 0], drawn[..., 1], drawn[..., 2], how)
     value = gap_reduction(point[..., 0], point[..., 1], point[..., 2], how)
     low, high = map(float, quantile_ends(resampled, min(len(scores) for scores in true)))
-    # An ablation that changes no score has the same ratio in every resample; its change has not.
+    # An ablation that changes no score gives the same ratio in every resample. The interval of its
+    # change still has a width: the result is at least as wide.
     gaps = point[:, 0] - point[:, 1]
     gaps = gaps if how == "mean_of_ratios" else gaps.mean().expand_as(gaps)
     below, above = torch.zeros(2, dtype=torch.float64)

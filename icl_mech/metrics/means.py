@@ -1,24 +1,24 @@
-"""95 % intervals of means over prompts, and of one more draw: one place for which a mean gets.
+"""95 % intervals of means over prompts and prediction intervals of one more draw: the choice by kind of value.
 
-*Yes or no*, and values that stand for it (calibrated scores, means over draws), have score intervals:
-Wilson's, and Tango's for paired differences. Both come from inverting a test, so none is of zero width,
-whatever was seen. Values between the ends vary less than yes or no: they count as more prompts, by the
-variance they have beside that of yes or no with the same mean. Of yes and no alone the intervals are
-exactly Wilson's and Tango's.
+*Binary outcomes*, and values that stand for them (calibrated scores, means over draws), have score
+intervals: Wilson's, and Tango's for paired differences. Both invert a test, so neither ever has zero width.
+Values strictly between the ends vary less than binary ones: they count as more prompts (an effective n), by
+the ratio of the binary variance at the same mean to theirs. For binary values the intervals are exactly
+Wilson's and Tango's.
 
-*Other values* have the farther end of the studentised bootstrap and of Student's t. The percentile interval
-covers means of 20 to 100 skewed values in .83-.92 of the cases, since few of them hold the tail; the
-studentised bootstrap divides each resampled mean by its own standard error. With outliers on both sides
-that one is too short (.87 of 48 prompts, a tenth of them ten times as large): resamples without outliers
-have ratios near 0. Student's t is too long there, and too short where values are skewed.
+*Other values* take, at each end, the wider of studentised bootstrap and Student's t. The percentile
+interval covers means of 20 to 100 skewed values in only .83-.92 of the cases, since small samples miss the
+tail; the studentised bootstrap divides each resampled mean by its own standard error. With outliers on both
+sides that interval is too short (coverage .87 for 48 prompts, a tenth of them ten times as large): resamples
+without outliers have ratios near 0. Student's t is too long there, and too short for skewed values.
 
-Few values cannot show how skewed they are: `prompts_needed` says how many it takes.
+Few values cannot show how skewed they are: `prompts_needed` estimates how many it takes.
 
 Sources: Wilson 1927, *Probable inference*; Tango 1998, *Equivalence test and confidence interval
 for the difference in proportions for the paired-sample design*, Statistics in Medicine 17; Hall 1988,
-*Theoretical comparison of bootstrap confidence intervals*; Cochran 1977, *Sampling techniques*, 2.15 (that
-the number of values grows with the square of the skewness); that the farther end is taken, and the factor
-4, are ours (`docs/benchmarks/coverage.md`).
+*Theoretical comparison of bootstrap confidence intervals*; Cochran 1977, *Sampling techniques*, 2.15 (the
+number of values needed grows with the square of the skewness); taking the wider end and the factor 4 are
+ours (`docs/benchmarks/coverage.md`).
 """
 
 from math import inf
@@ -36,7 +36,7 @@ STEPS = 60
 """Bisections of an interval of length 1: below the rounding of double precision."""
 
 Z = NormalDist().inv_cdf((1 + LEVEL) / 2)
-"""1.96."""
+"""The .975 quantile of the normal distribution, 1.96."""
 
 
 @checked(ResultError)
@@ -47,12 +47,11 @@ def share_ends(
 
     Args:
         per_prompt: Values, prompt axis first.
-        step: How far apart the means are that can come about, if that is more than yes or no of
-            one prompt makes: the ends are those of means half a step lower and higher (Newcombe
-            1998, *Two-sided confidence intervals for the single proportion*, method 4).
+        step: Distance between attainable means, if that is more than one prompt makes: the ends
+            are those of means half a step lower and higher (continuity correction; Newcombe 1998, *Two-sided confidence intervals for the single proportion*, method 4).
 
     Raises:
-        ResultError: a step that is no share.
+        ResultError: a step outside [0, 1].
     """
     if not 0 <= step <= 1:
         raise ResultError(f"Means in [0, 1] lie 0 to 1 apart, not step={step}; leave it out.")
@@ -64,7 +63,7 @@ def share_ends(
 
 
 def wilson(share: Float[Tensor, " *cell"], n: Float[Tensor, " *cell"]) -> tuple[Tensor, Tensor]:
-    """Ends of Wilson's interval of shares of `n` prompts, which need not be whole."""
+    """Ends of Wilson's interval of proportions of `n` prompts; an effective `n` need not be whole."""
     centre = (share + Z**2 / (2 * n)) / (1 + Z**2 / n)
     half = Z / (1 + Z**2 / n) * (share * (1 - share) / n + Z**2 / (4 * n**2)).clamp(min=0).sqrt()
     low, high = (centre - half).clamp(min=0.0), (centre + half).clamp(max=1.0)
@@ -75,7 +74,7 @@ def wilson(share: Float[Tensor, " *cell"], n: Float[Tensor, " *cell"]) -> tuple[
 def paired_ends(
     differences: Float[Tensor, " batch *cell"],
 ) -> tuple[Float[Tensor, " *cell"], Float[Tensor, " *cell"]]:
-    """Ends of the interval of means of paired differences in [-1, 1]: Tango's, effective n."""
+    """Ends of Tango's interval of means of paired differences in [-1, 1], with an effective n."""
     values = differences.double()
     mean = values.mean(0)
     n = len(values) / _relative_variance(values, -1.0)
@@ -88,7 +87,7 @@ def paired_ends(
 def _reached(
     mean: Tensor, gained: Tensor, lost: Tensor, n: Tensor, far: Tensor, level: float
 ) -> Tensor:
-    """The difference between the mean and `far` whose score is `level`."""
+    """The difference between `mean` and `far` at which the score is `level`, by bisection."""
     near = mean.clone()
     for _ in range(STEPS):
         middle = (near + far) / 2
@@ -98,28 +97,28 @@ def _reached(
 
 
 def _score(delta: Tensor, gained: Tensor, lost: Tensor, n: Tensor) -> Tensor:
-    """Tango's statistic for a true difference `delta`; `gained` and `lost` are shares."""
+    """Tango's statistic for a true difference `delta`; `gained` and `lost` are proportions."""
     b = (2 - gained + lost) * delta - gained - lost
     c = -lost * delta * (1 - delta)
-    # The constrained estimate of the share that is lost.
+    # Maximum-likelihood estimate of the lost proportion under the constraint `delta`.
     down = ((b**2 - 8 * c).clamp(min=0).sqrt() - b) / 4
     variance = (2 * down + delta * (1 - delta)).clamp(min=1e-300)
     return (gained - lost - delta) * (n / variance).sqrt()
 
 
 SAME = 1e-4
-"""Share by which rounding to float32 may move what ends imply."""
+"""Relative error that rounding to float32 may cause in the quantities the ends imply."""
 
 
 def scored(interval: Interval, n: int) -> bool:
-    """True if these are ends that `mean_ends` gives n outcomes, or n changes that are -1, 0 or 1.
+    """True if `mean_ends` would give these ends to n binary outcomes, or to n changes of -1, 0 or 1.
 
-    Both ends of Wilson's interval imply the same effective n, which is n or more: `z^2 (1 - L) L / (v - L)^2` of the end
-    `L` and the share `v`. Tango's ends have scores of z and -z for some whole number of prompts that are lost. Ends of other
-    means are such by accident alone. Differences of other values than yes and no are not recognised.
+    Both ends of Wilson's interval imply the same effective n, which is n or more: `z^2 (1 - L) L / (v - L)^2` for the
+    end `L` and the proportion `v`. Tango's ends have scores of z and -z for some whole number of lost prompts. Ends of other
+    means do so only by accident. Differences of non-binary values are not recognised.
 
     Args:
-        interval: With finite ends.
+        interval: An interval with finite ends.
         n: Number of prompts.
     """
     value, low, high = interval
@@ -146,10 +145,10 @@ def scored(interval: Interval, n: int) -> bool:
 
 
 def _relative_variance(values: Tensor, low: float) -> Tensor:
-    """Variance beside that of values at the ends (and 0) with the same mean, at most 1.
+    """Variance relative to that of binary values with the same mean (for differences -1, 0, 1), at most 1.
 
-    Half a prompt more at either end keeps it from 0 where all values are the same; of differences
-    the end is the largest that was seen.
+    Half a prompt more at either end keeps it from 0 where all values are the same; for differences
+    the end is the largest observed size.
     """
     n = len(values) + 1
     if low < 0:
@@ -167,29 +166,29 @@ AT_ONCE = 512
 """Cells that are resampled together: 10 000 x 512 numbers are 40 MB."""
 
 LONGEST = 5.0
-"""An end lies at most so many times as far from the mean as Student's t puts it.
+"""Largest distance of an end from the mean, in multiples of Student's t.
 
-Few values of which most are equal leave resamples with hardly any spread.
+Few, mostly equal values give resamples with hardly any spread, whose ratios explode.
 """
 
 FEWEST_VALUES = 12
-"""Fewer say nothing of how skewed values are: a skewness of 1 is then no more than chance."""
+"""Fewer values do not show how skewed they are: a skewness of 1 is then within chance."""
 
 PER_SQUARE = 4
-"""Values that a skewness of 1 takes: with so many simulated intervals hold in .93 of the cases."""
+"""Values needed for a skewness of 1: simulated intervals then have a coverage of .93."""
 
 
 @checked(ResultError)
 def student_ends(
     per_prompt: Float[Tensor, " batch *cell"], *, resamples: Count = RESAMPLES, seed: Natural = 0
 ) -> tuple[Float[Tensor, " *cell"], Float[Tensor, " *cell"]]:
-    """Ends of the 95 % interval of means; not-a-number for a single prompt.
+    """Ends of the 95 % interval of means; NaN for a single prompt.
 
     `mean - max(t, q[.975]) * s` and `mean + max(t, -q[.025]) * s`, where `s` is the standard
     error, `t` the .975 quantile of Student's t with n - 1 degrees of freedom, and `q` are quantiles
     of `(m* - mean) / s*` over the resamples, no farther than 5 t. Cells that are the same for all
-    prompts have ends equal to their mean: values without bounds say nothing about how far others
-    could lie.
+    prompts have ends equal to their mean: constant values without bounds do not show how far
+    others could lie.
 
     Args:
         per_prompt: Values, prompt axis first.
@@ -202,19 +201,19 @@ def student_ends(
         nothing = torch.full(cells, torch.nan, dtype=torch.float64)
         return nothing, nothing.clone()
     weights = resample_weights(n, resamples=resamples, seed=seed)
-    found = [_student(part, weights) for part in values.split(AT_ONCE, dim=1)]
-    low, high = (torch.cat(ends).reshape(cells) for ends in zip(*found, strict=True))
+    parts = [_student(part, weights) for part in values.split(AT_ONCE, dim=1)]
+    low, high = (torch.cat(ends).reshape(cells) for ends in zip(*parts, strict=True))
     return low, high
 
 
 @checked(ResultError)
 def prompts_needed(per_prompt: Float[Tensor, " batch *cell"]) -> Float[Tensor, " *cell"]:
-    """From how many prompts on the interval of a mean holds for values as skewed as these.
+    """Number of prompts from which the interval of a mean has its coverage for values as skewed as these.
 
     `4 g^2`, rounded up, with the skewness `g = mean((x - mean)^3) / mean((x - mean)^2)^1.5`; 0
-    where values are the same for all prompts. A few values show less skewness than there is
-    (`g^2 < n` always), so that more prompts than this may be needed, and outliers that are not
-    among them do not show at all: n prompts say nothing of what fewer than 3 in n have.
+    where values are the same for all prompts. Small samples underestimate skewness (`g^2 < n`
+    always), so more prompts than this may be needed, and outliers missing from the sample do not
+    show at all: n prompts reveal nothing about values rarer than 3 in n.
     """
     centred = per_prompt.double() - per_prompt.double().mean(0)
     size = centred.abs().amax(0)
@@ -222,18 +221,19 @@ def prompts_needed(per_prompt: Float[Tensor, " batch *cell"]) -> Float[Tensor, "
     centred = centred / torch.where(moving, size, 1.0)
     variance, third = centred.square().mean(0), centred.pow(3).mean(0)
     skewness = third / torch.where(moving, variance, 1.0) ** 1.5
-    # Rounding is no skewness.
+    # Keep rounding error from counting as skewness.
     return torch.where(moving, (PER_SQUARE * skewness.square() - 1e-9).ceil(), 0.0).clamp(min=0.0)
 
 
 @checked(ResultError)
 def one_more(draws: Float[Tensor, " draw"]) -> float:
-    """Half the width of the 95 % interval of one more draw around the mean of these."""
+    """Half-width of the 95 % prediction interval of one more draw around the mean of these."""
     from scipy.stats import t
 
     count = len(draws)
     if count < 2:
         return float("nan")
+    # The new draw and the mean of the others both vary: s^2 (1 + 1 / n).
     spread: float = float(draws.double().std(correction=1)) * (1 + 1 / count) ** 0.5
     far = float(t.ppf((1 + LEVEL) / 2, count - 1))
     return far * spread
@@ -244,7 +244,7 @@ def _student(values: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
     mean = values.mean(0)
     centred = values - mean
     error = (centred.square().sum(0) / (n - 1) / n).sqrt()
-    # Rounding of equal numbers is no spread.
+    # The rounding error of equal numbers is no spread.
     still = error <= 1e-12 * mean.abs()
     shift = weights @ centred
     spread = ((weights @ centred.square() - shift.square()).clamp(min=0) / (n - 1)).sqrt()
@@ -254,18 +254,18 @@ def _student(values: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def reaches(shift: Tensor, spread: Tensor, error: Tensor, n: int) -> tuple[Tensor, Tensor]:
-    """How many standard errors the ends lie above and below the mean (negative, positive), see `student_ends`.
+    """Distances of the ends from the mean in standard errors (one negative, one positive), see `student_ends`.
 
     Args:
-        shift: How far means of resamples lie from the mean.
+        shift: Deviations of resampled means from the mean.
         spread: Standard errors of the resamples.
-        error: Of the mean.
+        error: Standard error of the mean.
         n: Number of values.
     """
     from scipy.stats import t
 
-    # A resample of one value repeated has no spread: its mean lies as far away as a mean can.
-    # Rounding leaves about 1e-8 of it, so what counts as none lies well above.
+    # A resample that repeats one value has no spread, and its mean lies as far away as a mean can.
+    # Rounding leaves a spread of about 1e-8; the limit below which it counts as none lies well above.
     usual = float(t.ppf((1 + LEVEL) / 2, n - 1))
     far = LONGEST * usual
     ratio = (shift / spread.clamp(min=1e-6 * error)).nan_to_num(0.0).clamp(-far, far)
@@ -274,11 +274,11 @@ def reaches(shift: Tensor, spread: Tensor, error: Tensor, n: int) -> tuple[Tenso
 
 
 Kind = Literal["value", "outcome", "change", "contrast", "correlation", "amount"]
-"""Of per-prompt values: any number; an outcome in [0, 1]; a difference of two; of two changes; a
-correlation; an amount, which is never negative (a divergence, attention, times as much)."""
+"""Kind of per-prompt values: any number; an outcome in [0, 1]; a difference of two outcomes; of two changes; a
+correlation; an amount, which is never negative (a divergence, attention, a factor)."""
 
 RANGES: dict[Kind, tuple[float, float]] = {"correlation": (-1.0, 1.0), "amount": (0.0, torch.inf)}
-"""Between which values of these kinds lie, and so their means; outcomes have intervals that stay inside."""
+"""Range of values of these kinds, and so of their means; intervals of outcomes stay inside by construction."""
 
 
 @checked(ResultError)
@@ -294,13 +294,14 @@ def mean_ends(
         per_prompt: Values, prompt axis first; True and False are outcomes.
         kind: `outcome`: in [0, 1], Wilson's interval with an effective n; `change`: differences
             of two outcomes, Tango's; `contrast`: of two changes, likewise; `value`: the
-            studentised bootstrap or Student's t, whichever reaches farther (`student_ends`), of a
-            `correlation` never beyond -1 and 1, of an `amount` never below 0.
+            studentised bootstrap or Student's t, whichever reaches farther (`student_ends`), never beyond
+            -1 and 1 for a `correlation`, never below 0 for an `amount`.
         seed: Of the bootstrap.
     """
     if kind == "change":
         return paired_ends(per_prompt.double())
     if kind == "contrast":
+        # Differences of two changes lie in [-2, 2]; Tango's interval needs [-1, 1].
         low, high = paired_ends(per_prompt.double() / 2)
         return 2 * low, 2 * high
     if kind == "outcome" or per_prompt.dtype == torch.bool:
@@ -326,11 +327,11 @@ def mean_interval(
 def beyond_draws(
     own: Float[Tensor, " batch"], drawn: Float[Tensor, "batch draw"], kind: Kind = "value"
 ) -> Interval | None:
-    """The mean of values minus that of random draws, paired over prompts.
+    """The mean of values minus the mean of random draws, paired over prompts.
 
-    The interval takes the spread of the draws in: it is that over prompts or, where it is wider, that of one
-    more draw beside these (Student's t), which is the null of values that are as good as any others. None of fewer
-    than two draws, or where one has no value.
+    The interval accounts for the spread of the draws: it is the wider of the interval over prompts and the
+    prediction interval of one more draw (Student's t), which is the null distribution of values no better than random
+    ones. None for fewer than two draws, or where one has no value.
     """
     if drawn.shape[1] < 2 or bool(drawn.isnan().any()):
         return None

@@ -1,11 +1,11 @@
-"""Intervals over levels: prompts within seeds, seeds within tasks or models.
+"""Hierarchical intervals: prompts within seeds, seeds within tasks or models.
 
-Demonstrations and queries depend on the seed, so that prompts of one seed share what they say:
-means over tasks and seeds vary more than their prompts show. Each level's mean has the variance
-of its groups' estimates, which holds that of all levels below, with Student's t of that many
-groups: a bootstrap of five seeds would be too narrow.
+Prompts of one seed share demonstrations and queries, so means over tasks and seeds vary more than
+their prompts show. Each level's mean has the variance of its groups' estimates, which includes that
+of all levels below, with Student's t for that many groups: a bootstrap of five seeds would be too
+narrow.
 
-Groups count alike. Groups that cannot be given leave the whole undefined.
+Groups count alike. A group without an estimate leaves the whole undefined.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,13 +30,13 @@ RANGES: dict[Kind, tuple[float, float]] = {
     "contrast": (-2.0, 2.0),
     **OTHERS,
 }
-"""Between which the means of these kinds lie."""
+"""Range of the means of these kinds."""
 
 DIFFERENCE: dict[Kind, Kind] = {"outcome": "change", "change": "contrast"}
-"""What a difference of two of a kind is, where it is another one."""
+"""Kind of a difference of two values, where it differs from theirs."""
 
 FEW_GROUPS = 5
-"""Fewer seeds are shown as points too."""
+"""Fewer seeds than this are also shown as points."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,10 +48,10 @@ class NestedInterval:
         low: Lower end.
         high: Upper end.
         groups: Estimate of each group of the first level.
-        within: Ends of the interval that takes these groups as given.
-        sizes: Number of groups of each level, the first one first, then of prompts (means over
+        within: Ends of the interval conditional on these groups.
+        sizes: Number of groups at each level, outermost first, then of prompts (means over
             groups).
-        reason: Why there is no number or no interval, or nothing.
+        reason: Why there is no number or no interval; empty otherwise.
     """
 
     value: Float[Tensor, " *cell"]
@@ -64,7 +64,7 @@ class NestedInterval:
 
     @property
     def few(self) -> bool:
-        """True if the groups should be shown as points too."""
+        """True if the groups should also be shown as points."""
         return len(self.groups) < FEW_GROUPS
 
 
@@ -75,18 +75,18 @@ def nested_interval(
     statistic: Callable[[Tensor], Tensor] | None = None,
     kind: Kind = "value",
 ) -> NestedInterval:
-    """Mean over tasks, seeds and prompts with an interval that holds for new ones of each.
+    """Mean over tasks, seeds and prompts with an interval that generalises to new ones of each.
 
-    With one group of a level the interval is that of the level below, given this group. Groups are taken to have
-    prompts of their own: seeds that share queries vary less than their mean, see `over_units`.
+    With a single group at a level the interval is that of the level below, conditional on this group. Groups are
+    assumed to have different prompts; for seeds that share queries see `over_units`.
 
     Args:
-        values: Per seed the values of its prompts, prompt axis first; nested once more (or more
+        values: Values of the prompts of each seed, prompt axis first; nested once more (or more
             often) for tasks and models.
         minus: Another setting over the same seeds and prompts; the difference is paired.
         statistic: Function of means over prompts `[resample, *cell]`, applied in every seed:
             ratios of means.
-        kind: Of the values, see `mean_ends`; of differences `outcome` becomes `change`.
+        kind: Kind of the values, see `mean_ends`; `outcome` becomes `change` for differences.
 
     Raises:
         ResultError: nothing at some level, values that are no tensors, levels that differ, or
@@ -98,20 +98,20 @@ def nested_interval(
     if minus is not None:
         minus = [minus] if isinstance(minus, Tensor) else minus
         kind = DIFFERENCE.get(kind, kind)
-    found = _level(values, minus, statistic, kind, depth)
+    result = _level(values, minus, statistic, kind, depth)
     reason = ""
-    if bool(found.value.isnan().any()):
+    if bool(result.value.isnan().any()):
         reason = "undefined in one of the groups, so the mean over them is, too"
-    elif bool(found.low.isnan().any()):
+    elif bool(result.low.isnan().any()):
         reason = "one value has no spread: no interval"
     return NestedInterval(
-        found.value, found.low, found.high, found.groups, found.within, found.sizes, reason
+        result.value, result.low, result.high, result.groups, result.within, result.sizes, reason
     )
 
 
 @dataclass(frozen=True, eq=False)
-class _Found:
-    """Estimate and ends, and its variance towards either end with degrees of freedom."""
+class _Estimated:
+    """Estimate of one level with its ends, its variance towards either end, and degrees of freedom."""
 
     value: Tensor
     low: Tensor
@@ -129,7 +129,7 @@ def _level(
     statistic: Callable[[Tensor], Tensor] | None,
     kind: Kind,
     depth: int,
-) -> _Found:
+) -> _Estimated:
     if depth == 0:
         return _prompts(values, minus, statistic, kind)
     others = [None] * len(values) if minus is None else list(minus)
@@ -139,18 +139,21 @@ def _level(
             "paired; give the same seeds, tasks and models."
         )
     inner = [
-        _level(own, other, statistic, kind, depth - 1)
-        for own, other in zip(values, others, strict=True)
+        _level(first, second, statistic, kind, depth - 1)
+        for first, second in zip(values, others, strict=True)
     ]
-    groups = torch.stack([own.value for own in inner])
+    groups = torch.stack([estimate.value for estimate in inner])
     value, count = groups.mean(0), len(inner)
-    # Independent groups: variances of their mean add up, and so do those of the ends.
-    inner_variances = torch.stack([own.variances for own in inner])
+    # Groups are independent, so their variances add up, towards either end.
+    inner_variances = torch.stack([estimate.variances for estimate in inner])
     variances = inner_variances.sum(0) / count**2
-    freedom = _freedom(inner_variances.mean(1), torch.stack([own.freedom for own in inner]))
+    freedom = _freedom(
+        inner_variances.mean(1), torch.stack([estimate.freedom for estimate in inner])
+    )
     half = _student(freedom) * variances.sqrt()
     within = value - half[0], value + half[1]
     if count > 1:
+        # The variance between groups includes that within; by chance it may be estimated below it.
         between = groups.var(0, correction=1) / count
         half = torch.maximum(half, _student(torch.tensor(count - 1.0)) * between.sqrt())
         freedom = torch.where(between > variances.mean(0), float(count - 1), freedom)
@@ -159,46 +162,51 @@ def _level(
     if kind != "value":
         least, most = RANGES[kind]
         low, high = low.clamp(min=least), high.clamp(max=most)
-    sizes = [sum(own) / count for own in zip(*(own.sizes for own in inner), strict=True)]
-    return _Found(value, low, high, groups, within, (float(count), *sizes), variances, freedom)
+    sizes = [
+        sum(counts) / count for counts in zip(*(estimate.sizes for estimate in inner), strict=True)
+    ]
+    return _Estimated(value, low, high, groups, within, (float(count), *sizes), variances, freedom)
 
 
 def _prompts(
     values: Levels, minus: Levels | None, statistic: Callable[[Tensor], Tensor] | None, kind: Kind
-) -> _Found:
-    """One seed: the mean over its prompts, or the function of it."""
+) -> _Estimated:
+    """Estimate of one seed: the mean over its prompts, or the function of it."""
     if not isinstance(values, Tensor) or not isinstance(minus, Tensor | None):
         raise ResultError("Levels of different depth; nest every task and seed alike.")
     if not len(values):
         raise ResultError("A seed without prompts has no mean; leave it out.")
-    own = values.double()
+    samples = values.double()
     if minus is not None and minus.shape != values.shape:
         raise ResultError(
             f"Values of the shapes {tuple(values.shape)} and {tuple(minus.shape)} cannot be paired; "
             "give the same prompts of both settings."
         )
     if statistic is None:
-        per_prompt = own if minus is None else own - minus.double()
+        per_prompt = samples if minus is None else samples - minus.double()
         value, (low, high) = per_prompt.mean(0), mean_ends(per_prompt, kind)
     elif minus is None:
-        value, (low, high) = statistic(own.mean(0)[None])[0], bootstrap_interval(own, statistic)
+        value, (low, high) = (
+            statistic(samples.mean(0)[None])[0],
+            bootstrap_interval(samples, statistic),
+        )
     else:
         function = statistic
 
         def difference(means: Tensor) -> Tensor:
             return function(means[:, 0]) - function(means[:, 1])
 
-        both = torch.stack([own, minus.double()], dim=1)
+        both = torch.stack([samples, minus.double()], dim=1)
         value, (low, high) = difference(both.mean(0)[None])[0], bootstrap_interval(both, difference)
-    # Intervals over prompts hold as they are: as if their variance were known.
+    # Intervals over prompts already account for an estimated variance, hence infinite degrees of freedom.
     variances = (torch.stack([value - low, high - value]) / Z).square()
     freedom = torch.full_like(value, torch.inf)
     sizes = (float(len(values)),)
-    return _Found(value, low, high, value[None], (low, high), sizes, variances, freedom)
+    return _Estimated(value, low, high, value[None], (low, high), sizes, variances, freedom)
 
 
 def _depth(values: Levels) -> int:
-    """How many levels of groups there are.
+    """Number of levels of groups.
 
     Raises:
         ResultError: no groups at some level.
@@ -207,7 +215,7 @@ def _depth(values: Levels) -> int:
         return 0
     if not len(values):
         raise ResultError("No seeds, tasks or models: there is nothing to average over.")
-    depths = {_depth(own) for own in values}
+    depths = {_depth(group) for group in values}
     if len(depths) != 1:
         raise ResultError("Levels of different depth; nest every task and seed alike.")
     return depths.pop() + 1
@@ -243,38 +251,38 @@ def over_units(
     sampled: bool = True,
     drawn: float = 0.0,
 ) -> Estimate:
-    """`nested_interval` from results alone: units (seeds, tasks) that have intervals of their own.
+    """`nested_interval` from units (seeds, tasks) that already have estimates with intervals.
 
-    With `S` units of variance `s^2` whose own half-widths are `h` (root mean square), of queries that are a
-    share `f` of those there are, the half-width is `sqrt(max(t^2 s^2 / S, h^2 (1 - f) / S) + f h^2)`: units that
+    With `S` units of variance `s^2` and half-widths `h` (root mean square), whose queries are a
+    fraction `f` of the pool, the half-width is `sqrt(max(t^2 s^2 / S, h^2 (1 - f) / S) + f h^2)`: units that
     draw `n` of one pool of `P` queries share some of them, and more units do not narrow `v / P`, the variance of
-    the mean over the pool itself (`h^2` stands for `v / n`). Of one unit it is that unit's own. A unit without a
-    value leaves the mean undefined.
+    the mean over the pool itself (`h^2` stands for `v / n`). A single unit keeps its own half-width. A unit without
+    a value leaves the mean undefined.
 
-    A unit without ends has an unknown width, not none. Of units that are not sampled one such leaves the mean
-    without ends. Of sampled ones `h` is that of the units with ends; where none has, the spread alone counts, all
-    of it taken to be that of queries (`f h^2 <= t^2 s^2 f / (1 - f)`), and no spread gives no ends.
+    A unit without ends has an unknown width, not zero width. If units are not sampled, one such unit leaves the mean
+    without ends. If they are, `h` is taken over the units with ends; where none has any, only the spread counts,
+    all of it attributed to queries (`f h^2 <= t^2 s^2 f / (1 - f)`), and no spread gives no ends.
 
     Args:
-        values: Of each unit.
-        low: Lower ends of their own intervals; not-a-number: nothing is known of the prompts.
+        values: Estimate of each unit.
+        low: Lower ends of their intervals; NaN if nothing is known of the prompts.
         high: Upper ends.
         sampled: The units stand for others of their kind, so their spread counts; else the mean is
             of just these.
-        drawn: Which share of the pool of queries each unit draws; 0: units share none, or it is unknown.
+        drawn: Fraction of the pool of queries that each unit draws; 0: units share none, or it is unknown.
 
     Source: for units known by their values alone, Nadeau and Bengio 2003, *Inference for the generalization error*.
     """
     count, mean = len(values), values.mean(0)
     if count == 1:
         return Estimate(mean, low[0], high[0])
-    own = torch.stack([values - low, high - values], dim=1).square()
-    own = own.nanmean(0) if sampled else own.mean(0)
-    least, shared = own * (1 - drawn) / count, own * drawn
+    squares = torch.stack([values - low, high - values], dim=1).square()
+    squares = squares.nanmean(0) if sampled else squares.mean(0)
+    least, shared = squares * (1 - drawn) / count, squares * drawn
     if sampled:
         spread = _student(torch.tensor(count - 1.0)).square() * values.var(0, correction=1)
-        unknown = own.isnan() & (spread > 1e-18)
-        # All the spread may be that of queries.
+        unknown = squares.isnan() & (spread > 1e-18)
+        # Upper bound: all of the spread may come from queries.
         most = spread * (drawn / (1 - drawn) if drawn < 1 else torch.nan)
         least = torch.where(unknown, 0.0, least).maximum(spread / count)
         shared = torch.where(unknown, most, shared)

@@ -1,12 +1,12 @@
 """Tokens that stand out from those around them.
 
-A few times the median nearby is no threshold: the masses of tokens that nothing singles out differ
-by factors of hundreds. Their logarithms are about normal, so what tells is how far a token lies
-from those near it, beside how far the tokens of this text do anyway.
+A few times the nearby median is no threshold: the masses of ordinary tokens differ by factors of
+hundreds. Their logarithms are about normal, so a token is judged by its distance from its neighbours,
+relative to the typical distance in the same text.
 
-Sources: Rosner 1983, *Percentage points for a generalized ESD many-outlier procedure* (outliers one
-after the other, so that they do not hide each other); the median and the upper quantile in place
-of mean and standard deviation, and simulated percentage points, are added here.
+Sources: Rosner 1983, *Percentage points for a generalized ESD many-outlier procedure* (outliers are
+removed one after the other, so that they do not mask each other); the median and the upper quantile
+in place of mean and standard deviation, and simulated percentage points, are ours.
 """
 
 import math
@@ -26,7 +26,7 @@ from icl_mech.metrics.intervals import LEVEL
 def nearby_medians(mass: Float[Tensor, " pos"], window: Count = 16) -> Float[Tensor, " pos"]:
     """Median over the tokens at most `window` positions away, the token itself left out.
 
-    Tokens whose mass is not-a-number are left out of the medians of others.
+    Tokens whose mass is NaN are left out of the medians of others.
     """
     places = torch.arange(len(mass))
     near = (places[:, None] - places).abs() <= window
@@ -39,37 +39,37 @@ def nearby_medians(mass: Float[Tensor, " pos"], window: Count = 16) -> Float[Ten
 def matched_means(
     values: Float[Tensor, " pos"], marked: Bool[Tensor, " pos"], window: Count = 16
 ) -> tuple[float, float]:
-    """Mean over marked tokens, and over position-matched ones.
+    """Mean over marked tokens, and over position-matched unmarked ones.
 
-    Matched to a marked token are all unmarked ones at most `window` positions away; their mean
-    counts as one number for each marked token. Tokens whose value is not-a-number are left out on
-    both sides, and so are marked tokens with none near them.
+    All unmarked tokens at most `window` positions away are matched to a marked token; their mean
+    counts as one number for each marked token. Tokens whose value is NaN are left out on both sides,
+    and so are marked tokens without a match.
 
     Returns:
-        Not-a-number twice if no marked token has others near it.
+        NaN twice if no marked token has a match.
     """
     known = values.isfinite()
     others = known & ~marked
-    own, matched = [], []
+    marked_values, matched = [], []
     for place in (marked & known).nonzero()[:, 0].tolist():
         near = slice(max(0, place - window), place + window + 1)
         if bool(others[near].any()):
-            own.append(float(values[place]))
+            marked_values.append(float(values[place]))
             matched.append(float(values[near][others[near]].double().mean()))
-    if not own:
+    if not marked_values:
         return float("nan"), float("nan")
-    return sum(own) / len(own), sum(matched) / len(matched)
+    return sum(marked_values) / len(marked_values), sum(matched) / len(matched)
 
 
 FEWEST_TOKENS = 10
-"""Fewer have no spread to speak of."""
+"""Fewer tokens do not give a usable spread."""
 
 SIMULATED = 512
-"""Up to so many tokens limits are simulated; above, spread and medians are as good as known."""
+"""Limits are simulated up to this many tokens; above, spread and medians are as good as known."""
 
 DRAWS = 2000
 VALUES = 500_000
-"""Texts that are simulated: so many values' worth, and no fewer than `DRAWS`."""
+"""Number of simulated values, split into texts; at least `DRAWS` texts."""
 
 AT_ONCE = 4_000_000
 """Numbers in memory at a time while simulating."""
@@ -78,17 +78,17 @@ GRID = 1.25
 """Limits are simulated for numbers of tokens that grow by this factor, and interpolated."""
 
 ONE_ABOVE = 0.8413447460685429
-"""Quantile that lies one standard deviation above the median."""
+"""Level of the normal quantile one standard deviation above the median."""
 
 
 class Outliers(NamedTuple):
     """Which tokens stand out, and by how much.
 
     Attributes:
-        scores: Logarithm of the mass over the median of those nearby, in units of the text's own
-            spread; not-a-number where a mass is 0 or not known.
-        limit: Score that the largest of a text in which nothing stands out exceeds in 5 % of cases.
-        stands: Tokens above their limit, in this step or an earlier one.
+        scores: Logarithm of the mass over the nearby median, in units of the text's spread; NaN where
+            a mass is 0 or unknown.
+        limit: Score that the largest one in a text without outliers exceeds in 5 % of cases.
+        stands: Tokens above the limit, in the last step or an earlier one.
     """
 
     scores: Float[Tensor, " pos"]
@@ -103,7 +103,7 @@ def uniform_mass(
     """Column mass `m[j]` of `count` tokens before a last row, if every row read all tokens alike.
 
     `m[j] = 1 / (q - j) * sum over i of 1 / (i + 1)`, over the rows `i > j` up to `q = count` that
-    are not before `first_row`: of attention all, of saliency those that reach the loss. In a layer whose
+    are not before `first_row`: all rows for attention, those that reach the loss for saliency. In a layer whose
     rows see `reach` tokens, row i reads `min(i + 1, reach)` of them, and j is read by `reach - 1` rows.
     """
     rows = torch.arange(count + 1, dtype=torch.float64)
@@ -120,21 +120,21 @@ def uniform_mass(
 def standing_out(
     mass: Float[Tensor, " pos"], expected: Float[Tensor, " pos"], window: Count = 16
 ) -> Outliers:
-    """Tokens that stand out from those at most `window` positions away, all errors counted at once.
+    """Tokens that stand out from those at most `window` positions away, with a family-wise error of 5 %.
 
-    The score of a token is `log(mass / expected)` minus the median of those nearby, divided by the
-    upper spread of these differences (their 0.84 quantile). Tokens above the limit are taken out of
+    The score of a token is `log(mass / expected)` minus the nearby median, divided by the
+    upper spread of these differences (their 0.84 quantile). Tokens above the limit are removed from
     medians and spread, and the rest is judged again, until none is above. Where logarithms are
     normal around a level that changes slowly, any token is called an outlier in 5 % of the texts.
 
     Args:
-        mass: Column masses; not-a-number for tokens that do not count.
-        expected: What position alone gives, up to a factor.
-        window: What nearby is.
+        mass: Column masses; NaN for tokens that do not count.
+        expected: Mass expected from position alone, up to a factor.
+        window: Largest distance in positions that counts as nearby.
 
     Returns:
-        No token, and no limit, if fewer than 10 have a mass above 0 or their spread is 0. More
-        than one token in six standing out hides them.
+        No token and no limit if fewer than 10 have a mass above 0 or their spread is 0. Outliers mask
+        each other if more than one token in six is one.
     """
     logs = (mass.double() / expected.double()).log().numpy()[None]
     logs = np.where(np.isfinite(logs), logs, np.nan)
@@ -146,6 +146,7 @@ def standing_out(
         if kept.sum() < FEWEST_TOKENS:
             break
         apart = logs - _medians(np.where(kept, logs, np.nan), window)
+        # The upper quantile resists outliers, and ignores the lower tail, which does not matter here.
         spread = float(np.nanquantile(apart[kept], ONE_ABOVE))
         if not spread > 0:
             break
@@ -158,20 +159,20 @@ def standing_out(
 
 
 def _limit(count: int, window: int) -> float:
-    """Interpolated between numbers of tokens for which it was simulated."""
+    """Limit for so many tokens, interpolated between simulated ones."""
     from scipy.special import ndtri
 
     if count > SIMULATED:
-        # The median of the tokens nearby has an error of its own.
+        # The nearby median has a sampling error, which adds to the variance.
         return float(ndtri(LEVEL ** (1 / count))) * math.sqrt(1 + math.pi / (4 * window))
     step = math.log(count / FEWEST_TOKENS) / math.log(GRID)
-    ends = [round(FEWEST_TOKENS * GRID**own) for own in (math.floor(step), math.ceil(step))]
+    ends = [round(FEWEST_TOKENS * GRID**power) for power in (math.floor(step), math.ceil(step))]
     return float(np.interp(math.log(count), np.log(ends), [_simulated(n, window) for n in ends]))
 
 
 @lru_cache
 def _simulated(count: int, window: int) -> float:
-    """Quantile of the largest score of so many normal values."""
+    """The 95 % quantile of the largest score among so many normal values."""
     generator = np.random.default_rng(0)
     largest = []
     together = max(1, AT_ONCE // (count * (2 * min(window, count) + 1)))
@@ -191,6 +192,6 @@ def _medians(values: np.ndarray, window: int) -> np.ndarray:
     near = np.lib.stride_tricks.sliding_window_view(padded, 2 * reach + 1, axis=1)
     near = np.sort(np.delete(near, reach, axis=2), axis=2)  # not-a-number comes last
     known = (~np.isnan(near)).sum(2)[..., None]
-    low, high = (np.maximum(known - own, 0) // 2 for own in (1, 0))
-    middle = [np.take_along_axis(near, own, axis=2)[..., 0] for own in (low, high)]
+    low, high = (np.maximum(known - offset, 0) // 2 for offset in (1, 0))
+    middle = [np.take_along_axis(near, index, axis=2)[..., 0] for index in (low, high)]
     return np.asarray((middle[0] + middle[1]) / 2)

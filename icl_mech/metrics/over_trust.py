@@ -1,10 +1,10 @@
-r"""Over-trust: a knowledge-aggregation score of columns while a text is written.
+r"""Over-trust: a knowledge-aggregation score of columns during generation.
 
 In a window of the last `w` tokens of a response, `a[i, j]` is the attention of row i to column j in
 the last layer, the largest over heads, each row divided by its sum, times 50. The score of a column is
 `s[j] = 1e-7 \prod_{i >= j} a[i, j]`, its own row included; a step points to the column with the
-largest. Products of many factors leave every number format sooner or later, so the logarithm is
-computed, in float64; the reference keeps float16 and underflows to 0 and overflows to infinity.
+largest score. Products of many factors leave the range of any number format, so the logarithm is
+computed, in float64; the reference uses float16, which underflows to 0 and overflows to infinity.
 
 Source: Huang et al. 2024, *OPERA*, §3.
 """
@@ -16,13 +16,13 @@ import torch
 from icl_mech._typing import Float, Int, Tensor
 
 SCALE = 50.0
-"""What attention is multiplied by, so that products neither vanish nor explode too soon."""
+"""Factor on attention, so that products neither vanish nor explode too soon."""
 
 FLOOR = 1e-7
 """Factor of every score."""
 
 SHORT = 10
-"""Windows up to this length are judged by attention to given tokens instead."""
+"""Windows up to this length are scored by attention to given tokens instead."""
 
 
 def head_maximum(
@@ -39,9 +39,9 @@ def log_over_trust(
     """Logarithm of each column's score.
 
     Args:
-        rows: `head_maximum`, cut down to rows and columns of the response (the rows keep the sums
-            they have without the cut).
-        scale: What attention is multiplied by.
+        rows: `head_maximum`, restricted to rows and columns of the response (rows are normalised
+            before the restriction).
+        scale: Factor on attention.
 
     Returns:
         Minus infinity at a column that a later row pays no attention to.
@@ -52,17 +52,17 @@ def log_over_trust(
 
 
 def points_to(log_scores: Float[Tensor, "*batch window"]) -> Int[Tensor, "*batch"]:
-    """The column with the largest score, the first of equals."""
+    """The column with the largest score, the first one on ties."""
     return log_scores.argmax(-1)
 
 
 def over_trust_penalty(
     log_scores: Float[Tensor, "*batch window"], given_mass: Float[Tensor, "*batch"]
 ) -> Float[Tensor, "*batch"]:
-    """What is taken off a candidate's logit.
+    """Penalty subtracted from a candidate's logit.
 
     Args:
-        log_scores: Of the window that ends with the candidate.
+        log_scores: Scores of the window that ends with the candidate.
         given_mass: Attention of the candidate's row (`head_maximum`) to the given tokens, such as
             those of an image or of the demonstrations.
 

@@ -1,12 +1,12 @@
-"""95 % intervals of ratios of paired means: what share of a gain goes through a path.
+"""95 % intervals of ratios of paired means, such as the fraction of a gain that goes through a path.
 
-Fieller's: the ratios `r` for which the mean of `numerator - r denominator` is not clear of 0, by the interval that means of
-such values have (`student_ends`). With Student's t alone that is Fieller's formula; the studentised bootstrap beside it holds
-for skewed values. Such an interval has two ends where the mean of the denominator is clear of 0, and only then is
-a ratio to it anything: without it there are none.
+Fieller intervals: the ratios `r` for which the interval of the mean of `numerator - r denominator` includes 0, with the
+interval of `student_ends`. With Student's t alone that is Fieller's formula; the studentised bootstrap keeps coverage for
+skewed values. Such an interval is bounded only where the mean of the denominator differs clearly from 0; elsewhere the ratio
+is undefined and no ends are given.
 
 Sources: Fieller 1954, *Some problems in interval estimation*; Hall 1988, *Theoretical comparison of bootstrap confidence
-intervals*; how often it holds: `docs/benchmarks/coverage.md`.
+intervals*; its coverage: `docs/benchmarks/coverage.md`.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,10 +22,10 @@ from icl_mech.metrics.means import LONGEST, reaches
 from icl_mech.metrics.nested import over_units
 
 DOUBLINGS = 40
-"""How often the distance in which an end is looked for is doubled."""
+"""How often the search distance of an end is doubled."""
 
 HALVINGS = 30
-"""How often it is halved then."""
+"""Bisections after that."""
 
 Ends = tuple[Tensor, Tensor, Tensor]
 """Mean, low and high of `numerator - ratio * denominator`."""
@@ -39,27 +39,27 @@ class _Pairs:
         self.means = numerator.mean(0), denominator.mean(0)
         top, bottom = numerator - self.means[0], denominator - self.means[1]
         products = top.square(), top * bottom, bottom.square()
-        self.spread = tuple(own.sum(0) for own in products)
+        self.spread = tuple(product.sum(0) for product in products)
         self.shifts = weights @ top, weights @ bottom
-        self.products = tuple(weights @ own for own in products)
+        self.products = tuple(weights @ product for product in products)
 
-    def ends(self, ratio: Tensor, own: float) -> Ends:
-        """As `student_ends` of `own * numerator - ratio * denominator`."""
-        mean = own * self.means[0] - ratio * self.means[1]
-        error = (_combined(self.spread, ratio, own) / (self.n - 1) / self.n).sqrt()
-        shift = own * self.shifts[0] - ratio * self.shifts[1]
-        second = _combined(self.products, ratio, own)
+    def ends(self, ratio: Tensor, weight: float) -> Ends:
+        """Mean and `student_ends` of `weight * numerator - ratio * denominator`."""
+        mean = weight * self.means[0] - ratio * self.means[1]
+        error = (_combined(self.spread, ratio, weight) / (self.n - 1) / self.n).sqrt()
+        shift = weight * self.shifts[0] - ratio * self.shifts[1]
+        second = _combined(self.products, ratio, weight)
         spread = ((second - shift.square()).clamp(min=0) / (self.n - 1)).sqrt()
         least, most = reaches(shift, spread, error, self.n)
         return mean, mean - most * error, mean - least * error
 
 
-def _combined(products: tuple[Tensor, ...], ratio: Tensor, own: float) -> Tensor:
-    """Squares of `own * top - ratio * bottom`; what is left of them by rounding alone is none."""
+def _combined(products: tuple[Tensor, ...], ratio: Tensor, weight: float) -> Tensor:
+    """Squares of `weight * top - ratio * bottom`; 0 where only rounding error is left."""
     top, both, bottom = products
-    whole = own**2 * top + ratio.square() * bottom
-    found = whole - 2 * own * ratio * both
-    return torch.where(found > 1e-12 * whole, found, 0.0)
+    whole = weight**2 * top + ratio.square() * bottom
+    combined = whole - 2 * weight * ratio * both
+    return torch.where(combined > 1e-12 * whole, combined, 0.0)
 
 
 @checked(ResultError)
@@ -72,12 +72,12 @@ def ratio_ends(
 ) -> tuple[Float[Tensor, " *cell"], Float[Tensor, " *cell"]]:
     """Ends of the 95 % intervals of `mean(numerator) / mean(denominator)`, paired over prompts.
 
-    Not-a-number where the interval of the mean of the denominator includes 0, or there is a single prompt. No width
-    where the ratio is the same for all prompts.
+    NaN where the interval of the mean of the denominator includes 0, or for a single prompt. Zero width where the
+    ratio is the same for all prompts.
 
     Args:
         numerator: Values, prompt axis first.
-        denominator: Of the same prompts.
+        denominator: Values of the same prompts.
         resamples: Number of bootstrap resamples.
         seed: Of the resampling.
 
@@ -99,9 +99,9 @@ def ratio_interval(
 ) -> Interval:
     """`mean(numerator) / mean(denominator)`, paired over prompts, with its interval.
 
-    The share of a gain that goes through a path: the numerator is what each prompt loses when the path is cut, the
-    denominator what it gains from its demonstrations. All three numbers are not-a-number where the gain is not clear: its own 95 %
-    interval includes 0, and a share of it is undefined. Nothing keeps a share between 0 and 1.
+    An example is the fraction of a gain that goes through a path: the numerator is each prompt's loss under attention
+    knockout of the path, the denominator its gain from demonstrations. All three numbers are NaN where the 95 % interval
+    of the gain includes 0, since a fraction of it is then undefined. The fraction may lie outside [0, 1].
 
     Args:
         numerator: Value of each prompt.
@@ -127,14 +127,14 @@ def nested_ratio(
 ) -> Interval:
     """The ratio of the means over groups (seeds, tasks), each the mean over its prompts, with its interval.
 
-    The ratios for which the mean over groups of `numerator - ratio * denominator` is not clear of 0, by the interval of
-    such means (`over_units`): groups count alike, whatever their number of prompts. Not-a-number as in `ratio_interval`.
+    The interval holds the ratios for which that of the mean over groups of `numerator - ratio * denominator`
+    (`over_units`) includes 0: groups count alike, whatever their number of prompts. NaN as in `ratio_interval`.
 
     Args:
-        numerators: Of each group the value of each prompt.
-        denominators: Of the same groups and prompts.
+        numerators: Value of each prompt in each group.
+        denominators: Values for the same groups and prompts.
         sampled: Groups stand for others of their kind, so their spread counts; else the ratio is of just these (strata).
-        drawn: Which share of the pool of queries each group draws, see `over_units`.
+        drawn: Fraction of the pool of queries that each group draws, see `over_units`.
         resamples: Number of bootstrap resamples.
         seed: Of the resampling.
 
@@ -149,14 +149,14 @@ def nested_ratio(
     pairs = zip(numerators, denominators, strict=True)
     groups = [_pairs(top, bottom, resamples, seed + i) for i, (top, bottom) in enumerate(pairs)]
 
-    def ends(ratio: Tensor, own: float) -> Ends:
-        of_groups = (group.ends(ratio, own) for group in groups)
-        each = (torch.stack(found) for found in zip(*of_groups, strict=True))
-        found = over_units(*each, sampled=sampled, drawn=drawn)
-        return found.value, found.low, found.high
+    def ends(ratio: Tensor, weight: float) -> Ends:
+        of_groups = (group.ends(ratio, weight) for group in groups)
+        each = (torch.stack(part) for part in zip(*of_groups, strict=True))
+        estimate = over_units(*each, sampled=sampled, drawn=drawn)
+        return estimate.value, estimate.low, estimate.high
 
     low, high = _inverted(ends, groups)
-    top, bottom = (sum(own.means[i] for own in groups) for i in (0, 1))
+    top, bottom = (sum(group.means[i] for group in groups) for i in (0, 1))
     return _interval(torch.as_tensor(top), torch.as_tensor(bottom), low, high)
 
 
@@ -167,7 +167,7 @@ def _interval(top: Tensor, bottom: Tensor, low: Tensor, high: Tensor) -> Interva
 
 
 def _pairs(numerator: Tensor, denominator: Tensor, resamples: int, seed: int) -> _Pairs:
-    """Values of one group in columns.
+    """Paired values of one group, one column per cell.
 
     Raises:
         ResultError: they do not pair.
@@ -185,21 +185,23 @@ def _pairs(numerator: Tensor, denominator: Tensor, resamples: int, seed: int) ->
 def _inverted(
     ends: Callable[[Tensor, float], Ends], groups: Sequence[_Pairs]
 ) -> tuple[Tensor, Tensor]:
-    """The farthest ratios on either side whose ends include 0; not-a-number where there are none.
+    """The farthest ratios on either side whose interval includes 0; NaN where there are none.
 
     Args:
-        ends: Of the mean of `own * numerator - ratio * denominator`, from `ratio` and `own`.
+        ends: Interval of the mean of `weight * numerator - ratio * denominator`, given `ratio` and `weight`.
         groups: Pairs of values.
     """
-    top, bottom = (torch.stack([own.means[i] for own in groups]).mean(0) for i in (0, 1))
+    top, bottom = (torch.stack([group.means[i] for group in groups]).mean(0) for i in (0, 1))
     nothing = torch.full_like(top, nan)
-    if any(own.n < 2 for own in groups):
+    if any(group.n < 2 for group in groups):
         return nothing, nothing.clone()
+    # Weight 0 and ratio -1 give the interval of the denominator itself.
     _, low, high = ends(torch.full_like(bottom, -1.0), 0.0)
     clear = (low > 0) | (high < 0)
     size = torch.where(clear, bottom, 1.0)
     centre = torch.where(clear, top / size, 0.0)
     _, low, high = ends(centre, 1.0)
+    # A first step small relative to the width at the estimate starts inside the interval.
     step = torch.where(clear, (high - low) / (LONGEST * size.abs()), 0.0)
 
     def holds(ratio: Tensor) -> Tensor:
@@ -211,7 +213,7 @@ def _inverted(
 
 
 def _end(holds: Callable[[Tensor], Tensor], centre: Tensor, step: Tensor) -> Tensor:
-    """How far from `centre` in the direction of `step` it holds."""
+    """The farthest ratio from `centre` in the direction of `step` for which `holds` is true."""
     near, far = centre.clone(), centre + step
     for _ in range(DOUBLINGS):
         inside = holds(far) & (step != 0)

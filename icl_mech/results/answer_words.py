@@ -1,8 +1,8 @@
-"""Words for answers that are no classes: what results say of label words, as it is for open answers and texts.
+"""Rewording of sentences about label words for free-form answers and texts.
 
-Results write for demonstrations with classes. Of prompts with other answers, whose kind stands in the
-provenance, the same sentences are handed out in the words of that kind. A table is read from top to
-bottom; what stands in quotation marks is of the prompts and stays.
+Results write their sentences for demonstrations with classes. For prompts with another kind of answer,
+recorded in the provenance, the same sentences are reworded for that kind. A table applies from top to
+bottom; text in quotation marks comes from the prompts and stays.
 """
 
 import re
@@ -65,7 +65,7 @@ _LABEL_WORDS: Mapping[str, Words] = {
         (r"\blabel word", "anchor"),
     ),
 }
-"""Label words as tokens of a prompt, and as what an answer is chosen from."""
+"""Label words as tokens of a prompt, and as the options an answer is chosen from."""
 
 _BY_CLASS: Words = (
     (
@@ -75,7 +75,7 @@ _BY_CLASS: Words = (
     (r"; dots of one colour: those of the query's class, and all others", ""),
     (r" \(of these [^)]* to matching ones\)", ""),
 )
-"""Sentences about demonstrations of the query's class, where none shows it."""
+"""Sentences about demonstrations of the query's class, for prompts in which none shows it."""
 
 _OTHERS: Mapping[str, Words] = {
     "choices": (
@@ -130,54 +130,54 @@ _OTHERS: Mapping[str, Words] = {
 _QUOTED = re.compile(r"“[^”]*”|(?<!\w)'[^']*'(?!\w)")
 
 _NAMES = frozenset({"rows", "columns", "groups", "order"})
-"""Fields that may hold words of prompts: only label words are named in them."""
+"""Fields that may hold words of prompts: only label words are replaced in them."""
 
 _NO_WORDS = frozenset(
     {"show", "meanings", "tokens", "roles", "segments", "bold", "formula", "source"}
 )
-"""Fields that hold keys, or words of prompts."""
+"""Fields that hold keys or words of prompts, and are never reworded."""
 
 T = TypeVar("T")
 
 
 def answer_kind(provenance: Mapping[str, Any]) -> str:
-    """The kind of answers a result rests on, `classes` where none is recorded."""
+    """The kind of answers behind a result, `classes` where none is recorded."""
     prompts = provenance.get("prompts")
     kind = prompts.get("answer_kind") if isinstance(prompts, Mapping) else None
     return kind if isinstance(kind, str) and kind in _OTHERS else "classes"
 
 
 def in_words_of(kind: str, found: T, *, named: bool = False) -> T:
-    """A text, or a value that holds texts, in the words for a kind of answer.
+    """Reword a text, or a value that holds texts, for a kind of answer.
 
     Args:
         kind: `classes` (nothing changes), `choices` or `vocabulary`.
         found: A text, a shape, figure or definition, or a tuple or list of them.
-        named: Only label words are named otherwise: texts may be those of prompts.
+        named: Replace label words only, because texts may come from prompts.
     """
-    own: Any = found
+    content: Any = found
     if kind not in _OTHERS:
         return found
-    if isinstance(own, str):
-        own = _reworded(own, kind, named)
-    elif isinstance(own, tuple | list):
-        own = type(own)(in_words_of(kind, part, named=named) for part in own)
-    elif is_dataclass(own) and not isinstance(own, type):
+    if isinstance(content, str):
+        content = _reworded(content, kind, named)
+    elif isinstance(content, tuple | list):
+        content = type(content)(in_words_of(kind, part, named=named) for part in content)
+    elif is_dataclass(content) and not isinstance(content, type):
         changed = {
-            item.name: in_words_of(kind, value, named=item.name in _NAMES)
-            for item in fields(own)
-            if item.name not in _NO_WORDS
-            and isinstance(value := getattr(own, item.name), str | tuple | list)
-            # A table of a lens holds words of the model.
-            and not (item.name == "words" and isinstance(value, tuple))
+            field.name: in_words_of(kind, value, named=field.name in _NAMES)
+            for field in fields(content)
+            if field.name not in _NO_WORDS
+            and isinstance(value := getattr(content, field.name), str | tuple | list)
+            # The table of a lens holds words of the model.
+            and not (field.name == "words" and isinstance(value, tuple))
         }
-        own = replace(own, **changed)
-    result: T = own
+        content = replace(content, **changed)
+    result: T = content
     return result
 
 
 def handed_out(method: Callable[..., T]) -> Callable[..., T]:
-    """A method of a result that gives texts, in the words for the result's kind of answer."""
+    """Wrap a method of a result so that its texts are reworded for the result's kind of answer."""
 
     @wraps(method)
     def worded(self: Any, *given: Any, **named: Any) -> T:
@@ -188,7 +188,7 @@ def handed_out(method: Callable[..., T]) -> Callable[..., T]:
 
 @lru_cache(4096)
 def _reworded(text: str, kind: str, named: bool) -> str:
-    """The text with its own words replaced; capitals stay where they stood."""
+    """The text reworded outside quotation marks; initial capitals are kept."""
     words = _LABEL_WORDS[kind] if named else (*_LABEL_WORDS[kind], *_OTHERS[kind])
     kept: list[str] = []
     end = 0
@@ -199,10 +199,10 @@ def _reworded(text: str, kind: str, named: bool) -> str:
 
 
 def _replaced(text: str, words: Words) -> str:
-    for pattern, other in words:
+    for pattern, replacement in words:
 
-        def put(match: re.Match[str], other: str = other) -> str:
-            new = match.expand(other)
+        def put(match: re.Match[str], replacement: str = replacement) -> str:
+            new = match.expand(replacement)
             if match.group()[:1].isupper():
                 return new[:1].upper() + new[1:]
             return new

@@ -1,8 +1,8 @@
-"""`Result`: per-prompt samples with named axes and what follows from them, and `Samples` cut out of it.
+"""`Result`: per-prompt samples with named axes and everything derived from them, and `Samples` selected from it.
 
 A result is a frozen dataclass of typed tensors and plain values. Its fields are the documented
 numbers; the names of their axes are read from their types, so every result has intervals,
-selection, tables, differences and a drawing without code of its own.
+selection, tables, differences and a drawing without further code.
 """
 
 from collections.abc import Mapping, Sequence
@@ -44,10 +44,10 @@ class Result(Shown):
         return xr.Dataset({name: self._estimate(name) for name in self._all_quantities()})
 
     def _estimate(self, quantity: str) -> "xr.DataArray":
-        """One quantity with its 95 % interval; the others are not resampled."""
-        found = estimated(quantity, self._all_quantities()[quantity], self.coordinates())
-        found.attrs["unit"] = in_words_of(answer_kind(self.provenance), found.attrs["unit"])
-        return found
+        """One quantity with its 95 % interval; other quantities are not resampled."""
+        array = estimated(quantity, self._all_quantities()[quantity], self.coordinates())
+        array.attrs["unit"] = in_words_of(answer_kind(self.provenance), array.attrs["unit"])
+        return array
 
     def to_xarray(self) -> "xr.Dataset":
         """Per-prompt values with named axes and labels, the axis `prompt` first.
@@ -60,10 +60,10 @@ class Result(Shown):
     def sel(self, quantity: str | None = None, **labels: Any) -> "Samples":
         """One quantity (default: the main one) at these labels, with its interval.
 
-        A label may be one of them, a list, or a slice, as in xarray.
+        A label may be a single one, a list, or a slice, as in xarray.
 
         Raises:
-            ResultError: a quantity, axis or label that is not there.
+            ResultError: an unknown quantity, axis or label.
         """
         return selected(self, self._main(quantity), labels)
 
@@ -79,7 +79,7 @@ class Result(Shown):
         """Paired differences to another result over the same prompts, with intervals.
 
         Raises:
-            ResultError: another kind, other prompts, or other axes.
+            ResultError: a different kind, prompts or axes.
         """
         return difference(self, other)
 
@@ -110,31 +110,35 @@ class Result(Shown):
         Raises:
             ResultError: an unknown quantity, or a result without per-prompt numbers of one shape.
         """
-        if quantity is None and (own := self.plain_table()) is not None:
-            return own
+        if quantity is None and (plain := self.plain_table()) is not None:
+            return plain
         main = self._main(quantity)
         if wide:
             return across(self._estimate(main))
         names = [main] if quantity is not None else self._alike(main)
-        found = table({name: self._estimate(name) for name in names})
+        frame = table({name: self._estimate(name) for name in names})
         if quantity is None:
-            found = found.assign(**self.more_columns())
+            frame = frame.assign(**self.more_columns())
         order = {"ascending": False, "kind": "stable", "ignore_index": True}
-        return found.sort_values(main, **order) if self.ranked else found
+        return frame.sort_values(main, **order) if self.ranked else frame
 
     def plain_table(self) -> "pd.DataFrame | None":
-        """The table of a result that keeps no numbers by prompt."""
+        """The table of a result without per-prompt numbers; None for all others."""
         return None
 
     def _alike(self, main: str) -> list[str]:
         """The main quantity, then those over the same axes."""
         known = self._all_quantities()
-        own = known[main]
-        alike = [name for name, other in known.items() if other.dims == own.dims and name != main]
+        main_quantity = known[main]
+        alike = [
+            name
+            for name, quantity in known.items()
+            if quantity.dims == main_quantity.dims and name != main
+        ]
         return [main, *alike]
 
     def more_columns(self) -> Mapping[str, Any]:
-        """What the usual table holds beside its quantities: a value, or one for each row."""
+        """Further columns of the usual table: a value, or one for each row."""
         return {}
 
     def by_prompt(self, quantity: str | None = None) -> "pd.DataFrame":
@@ -155,7 +159,7 @@ class Result(Shown):
     # --- showing ---
 
     def summary(self) -> str:
-        """One line that says what came out."""
+        """One line with the main outcome."""
         if "summary" in self.sentences:
             return self.sentences.say("summary", result=self)
         quantities = self.quantities()
@@ -166,7 +170,7 @@ class Result(Shown):
         return f"{name.replace('_', ' ')}: {', '.join(parts)}, {counted(first.count, 'prompt')}"
 
     def usual_drawing(self) -> Shape:
-        """That of its main quantity.
+        """The drawing of its main quantity.
 
         Raises:
             ResultError: for results that have no figure.
@@ -179,17 +183,17 @@ class Samples(Result):
     """One quantity over labelled axes, with 95 % intervals over prompts.
 
     Attributes:
-        name: Of the quantity.
+        name: Name of the quantity.
         dims: Names of the axes of `values`.
-        labels: Labels along each of them.
+        labels: Labels along each axis.
         values: Estimates.
         low: Lower ends of their intervals.
         high: Upper ends.
         per_prompt: Values of each prompt, if the estimates are their means, else None.
         unit: Quantity and unit.
-        heading: Of the figure.
-        note: What the numbers rest on.
-        kind: Of the per-prompt values, see `mean_ends`.
+        heading: Heading of the figure.
+        note: Prompts and assumptions behind the numbers.
+        kind: Kind of the per-prompt values, see `mean_ends`.
     """
 
     name: str
@@ -215,18 +219,21 @@ class Samples(Result):
         return dict(zip(self.dims, self.labels, strict=True))
 
     def estimates(self) -> "xr.Dataset":
-        """Values and ends as they are: those of a difference are paired."""
+        """The stored values and ends: those of a difference are paired."""
         import xarray as xr
 
         return xr.Dataset({self.name: self._estimate(self.name)})
 
     def _estimate(self, quantity: str) -> "xr.DataArray":
-        """Values and ends as they are."""
+        """The stored values and ends."""
         import xarray as xr
 
         ends = [end.numpy() for end in (self.values, self.low, self.high)]
         # Lists: xarray takes a tuple of labels for dims, data and attributes.
-        coords = {"end": list(ENDS), **{dim: list(own) for dim, own in self.coordinates().items()}}
+        coords = {
+            "end": list(ENDS),
+            **{dim: list(labels) for dim, labels in self.coordinates().items()},
+        }
         return xr.DataArray(ends, coords, ("end", *self.dims), attrs={"unit": self.unit})
 
     def _main(self, quantity: str | None) -> str:
@@ -239,20 +246,20 @@ class Samples(Result):
         return [main]
 
     def only(self) -> Interval:
-        """The one number these samples are.
+        """The single number of these samples.
 
         Raises:
-            ResultError: there are several.
+            ResultError: there are several numbers.
         """
         if self.values.numel() != 1:
             sizes = ", ".join(
-                f"{dim} ({len(own)})" for dim, own in zip(self.dims, self.labels, strict=True)
+                f"{dim} ({len(labels)})" for dim, labels in zip(self.dims, self.labels, strict=True)
             )
             raise ResultError(f"{self.name} is one number for each {sizes}; name the one you want.")
         return Interval(*(float(end.flatten()[0]) for end in (self.values, self.low, self.high)))
 
     def summary(self) -> str:
-        """The number, or the cell farthest from 0."""
+        """One line with the number, or the cell farthest from 0."""
         heading = self.heading or self.name.replace("_", " ")
         if self.values.numel() == 1:
             return f"{heading}: {self.only()}"
@@ -261,8 +268,8 @@ class Samples(Result):
         cell = int(self.values.nan_to_num().abs().argmax())
         place = torch.unravel_index(torch.tensor(cell), self.values.shape)
         named = ", ".join(
-            f"{dim} {own[int(index)]}"
-            for dim, own, index in zip(self.dims, self.labels, place, strict=True)
+            f"{dim} {labels[int(index)]}"
+            for dim, labels, index in zip(self.dims, self.labels, place, strict=True)
         )
         ends = Interval(*(float(end.flatten()[cell]) for end in (self.values, self.low, self.high)))
         return f"{heading}: {ends} at {named}, the largest of {self.values.numel()}"
@@ -299,7 +306,7 @@ def selected(result: Result, name: str, labels: Mapping[str, Any]) -> Samples:
     """One quantity of a result at these labels.
 
     Raises:
-        ResultError: an axis or label that is not there.
+        ResultError: an unknown axis or label.
     """
     estimates, quantity = result._estimate(name), result.quantities().get(name)
     unknown = [dim for dim in labels if dim not in estimates.dims[1:]]
@@ -320,13 +327,15 @@ def selected(result: Result, name: str, labels: Mapping[str, Any]) -> Samples:
         samples = None
     value, low, high = (torch.tensor(end) for end in chosen.values)
     ends = {d: " to ".join(map(str, chosen[d].values[[0, -1]])) for d in labels if d in chosen.dims}
-    places = [f"{d} {ends[d] if isinstance(own, slice) else own}" for d, own in labels.items()]
+    places = [
+        f"{d} {ends[d] if isinstance(label, slice) else label}" for d, label in labels.items()
+    ]
     means = quantity is None or quantity.statistic is None
-    own = torch.tensor(samples.values) if samples is not None and means else None
+    prompt_values = torch.tensor(samples.values) if samples is not None and means else None
     dims = tuple(map(str, chosen.dims[1:]))
     shown = [quantity] if quantity and quantity.statistic is not None else []
-    if quantity and own is not None:
-        shown = [replace(quantity, dims=dims, per_prompt=own)]
+    if quantity and prompt_values is not None:
+        shown = [replace(quantity, dims=dims, per_prompt=prompt_values)]
     return Samples(
         name=name,
         dims=dims,
@@ -334,7 +343,7 @@ def selected(result: Result, name: str, labels: Mapping[str, Any]) -> Samples:
         values=value,
         low=low,
         high=high,
-        per_prompt=own,
+        per_prompt=prompt_values,
         unit=str(chosen.attrs.get("unit", name)),
         heading=", ".join([name.replace("_", " "), *places]),
         note=basis(result, quantity="") + doubts(shown),
@@ -347,7 +356,7 @@ def difference(one: Result, other: Any) -> Samples:
     """Paired differences of the main quantities of two results over the same prompts.
 
     Raises:
-        ResultError: other kinds, prompts or axes.
+        ResultError: different kinds, prompts or axes.
     """
     if type(one) is not type(other):
         raise ResultError(

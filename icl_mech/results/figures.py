@@ -1,7 +1,7 @@
-"""How labelled numbers look - curves, a heatmap, dots or a table - and what a page says about a figure.
+"""Drawings of labelled numbers (curves, a heatmap, dots or a table) and the text of a figure on a page.
 
-A result says of what its figure is, its words and reference lines; values, ends, names and units come
-from the numbers themselves.
+A result gives the quantity, the words and the reference lines of its figure; values, ends, names and units
+come from the numbers themselves.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ ABOUT: dict[str, Meaning] = {
     "label": "label",
     "random": "other",
 }
-"""What curves of these labels are about, in every figure."""
+"""Meanings of curves with these labels, the same in every figure."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,9 @@ class Definition:
     r"""One quantity as a formula and in words.
 
     Attributes:
-        name: Of the quantity, such as `label loyalty`.
+        name: Name of the quantity, such as `label loyalty`.
         formula: LaTeX without dollar signs, such as `S_{wp} = \\frac{1}{|P|} \\sum_p I_l[p, j]`.
-        words: What it is and what its symbols are.
+        words: Definition in words, with its symbols.
         source: Paper and section.
     """
 
@@ -47,20 +47,20 @@ class Definition:
 
 @dataclass(frozen=True)
 class Figure:
-    """One section of a page: the figure of `drawing(show=...)` and what can be said of it.
+    """One section of a page: the figure of `drawing(show=...)` and its text.
 
     All texts are written from the result, so that none of them can contradict it. `**bold**`
-    marks what is to stand out.
+    marks emphasis.
 
     Attributes:
         show: The option of `drawing` that gives the figure.
         question: The heading, a question; empty: the title of the result.
         answer: One sentence that opens with Yes, No, Not shown, Perhaps or Cannot be judged where
             it can, and gives effect, interval and comparison.
-        caption: What is drawn, what bars and bands are, how many prompts.
-        establishes: What follows from it.
-        limits: What does not.
-        short: The heading in a list of contents; empty: the title of the result.
+        caption: What is drawn, the meaning of bars and bands, the number of prompts.
+        establishes: Conclusions that follow.
+        limits: Conclusions that do not follow.
+        short: The heading in a table of contents; empty: the title of the result.
         drawn: False if there is nothing to see; the answer then says why.
     """
 
@@ -80,11 +80,11 @@ MOST_CURVES = 12
 
 @runtime_checkable
 class Labelled(Protocol):
-    """Numbers with ends and labels; `Samples` are."""
+    """Numbers with ends and labels, such as `Samples`."""
 
     @property
     def name(self) -> str:
-        """Of the quantity."""
+        """Name of the quantity."""
 
     @property
     def dims(self) -> tuple[str, ...]:
@@ -92,7 +92,7 @@ class Labelled(Protocol):
 
     @property
     def labels(self) -> tuple[tuple[Any, ...], ...]:
-        """Labels along each of them."""
+        """Labels along each axis."""
 
     @property
     def values(self) -> Float[Tensor, " *cell"]:
@@ -112,18 +112,18 @@ class Labelled(Protocol):
 
     @property
     def note(self) -> str:
-        """What the numbers rest on."""
+        """Prompts and assumptions behind the numbers."""
 
 
 def curves(
     found: Labelled, title: str, names: Sequence[str] = (), *, along: str = "layer", **more: Any
 ) -> LayerCurves:
-    """One curve for each label of the other axis, along one.
+    """Curves along one axis, one for each label of the other.
 
     Args:
         found: Numbers over one or two axes.
         title: Of the figure.
-        names: Of the curves; by default their labels, of a single one the quantity.
+        names: Names of the curves; by default their labels, or the quantity for a single curve.
         along: Axis that the curves follow.
         **more: Other fields of `LayerCurves`, also in place of those that follow from the numbers.
 
@@ -135,11 +135,14 @@ def curves(
             f"{found.name} has the axes {found.dims}; curves need {along!r} and one more."
         )
     ends = found.values, found.low, found.high
-    own: tuple[str, ...] = (found.name,)
+    curve_names: tuple[str, ...] = (found.name,)
     rows = [end[None] for end in ends]
     if len(found.dims) == 2:
-        other = 1 - found.dims.index(along)
-        own, rows = tuple(map(str, found.labels[other])), [end.movedim(other, 0) for end in ends]
+        axis = 1 - found.dims.index(along)
+        curve_names, rows = (
+            tuple(map(str, found.labels[axis])),
+            [end.movedim(axis, 0) for end in ends],
+        )
     places = found.labels[found.dims.index(along)]
     numbers = all(isinstance(place, int | float) for place in places)
     values, low, high = rows
@@ -147,24 +150,26 @@ def curves(
         "y_title": found.unit,
         "note": found.note,
         "x": tuple(map(float, places)) if numbers else None,
-        "meanings": tuple(ABOUT[name] for name in own) if set(own) <= set(ABOUT) else (),
+        "meanings": tuple(ABOUT[name] for name in curve_names)
+        if set(curve_names) <= set(ABOUT)
+        else (),
     }
-    return LayerCurves(title, tuple(names) or own, values, low, high, **given | more)
+    return LayerCurves(title, tuple(names) or curve_names, values, low, high, **given | more)
 
 
 FEW = "too few for intervals"
 
 INTERVALS = "95 % intervals over prompts"
-"""What a note says of the intervals of a figure."""
+"""Wording of a figure's note about its intervals."""
 
 
 def points_of_few(shape: Shape, quantities: Mapping[str, Quantity]) -> Shape:
-    """The shape without intervals where fewer than `FEWEST_PROMPTS` prompts say nothing of them.
+    """The shape without intervals if there are fewer than `FEWEST_PROMPTS` prompts.
 
-    Student's interval of two prompts is 13 standard errors wide to either side, and a Wilson interval of
-    two covers half of the axis at least.
+    Student's interval of two prompts extends 13 standard errors to either side, and a Wilson interval of
+    two covers at least half of the axis.
     """
-    count = max((own.count for own in quantities.values()), default=FEWEST_PROMPTS)
+    count = max((quantity.count for quantity in quantities.values()), default=FEWEST_PROMPTS)
     if count >= FEWEST_PROMPTS or not isinstance(shape, LayerCurves | Bars | Windows):
         return shape
     none, few = torch.full_like(shape.values, torch.nan), f"{FEW} ({FEWEST_PROMPTS} at least)"
@@ -173,7 +178,7 @@ def points_of_few(shape: Shape, quantities: Mapping[str, Quantity]) -> Shape:
 
 
 def heatmap(found: Labelled, title: str, **more: Any) -> Grid:
-    """Numbers over two axes as a map; its colours stand around 0 if any is below 0.
+    """Numbers over two axes as a map; its colour scale is centred on 0 if any number is negative.
 
     Args:
         found: Numbers over two axes: down and across.
@@ -205,8 +210,8 @@ def dots(
     Args:
         found: Numbers over at most two axes.
         title: Of the figure.
-        groups: Of the lines; by default the labels of the first axis.
-        names: Of the dots in a line; by default the labels of the second axis.
+        groups: Names of the lines; by default the labels of the first axis.
+        names: Names of the dots in a line; by default the labels of the second axis.
         **more: Other fields of `Bars`, also in place of those that follow from the numbers.
 
     Raises:
@@ -216,9 +221,11 @@ def dots(
         raise ResultError(f"{found.name} has the axes {found.dims}; dots need at most two.")
     ends = found.values, found.low, found.high
     rows = list(ends) if len(found.dims) == 2 else [end.reshape(-1, 1) for end in ends]
-    own = [tuple(map(str, labels)) for labels in found.labels]
-    lines = tuple(groups) or (own[0] if own else (found.name,))
-    inside = tuple(names) or (own[1] if len(own) == 2 else (found.unit or found.name,))
+    axis_labels = [tuple(map(str, labels)) for labels in found.labels]
+    lines = tuple(groups) or (axis_labels[0] if axis_labels else (found.name,))
+    inside = tuple(names) or (
+        axis_labels[1] if len(axis_labels) == 2 else (found.unit or found.name,)
+    )
     given: dict[str, Any] = {"y_title": found.unit or found.name, "note": found.note}
     values, low, high = rows
     return Bars(title, lines, inside, values, low, high, **given | more)
@@ -232,8 +239,8 @@ def usual(
     Args:
         found: Numbers.
         title: Of the figure.
-        rows: The numbers as rows of a table, for what is drawn as nothing else.
-        columns: Its heads.
+        rows: The numbers as rows of a table, used if no other drawing fits.
+        columns: Column heads of that table.
     """
     sizes = dict(zip(found.dims, found.values.shape, strict=True))
     others = [size for dim, size in sizes.items() if dim != "layer"]

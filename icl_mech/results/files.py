@@ -1,4 +1,4 @@
-"""What stands in saved files - paths and names, sealed JSON without surprises - and which of them this package wrote."""
+"""Paths, names and checksummed JSON of saved files, and which files this package wrote."""
 
 import hashlib
 import json
@@ -23,7 +23,7 @@ INDEXES = {
     "analysis.json": frozenset({"title", "results"}),
     "result.json": frozenset({"kind", "values"}),
 }
-"""Files that say what else was saved, and what they hold."""
+"""Index files, which list the other saved files, and their required keys."""
 
 TENSORS, PAGE, PROMPTS = "tensors.safetensors", "index.html", "prompts.json"
 
@@ -35,20 +35,20 @@ _LONGEST = 100
 
 
 def digest(content: bytes) -> str:
-    """The checksum of a file's content."""
+    """Checksum (SHA-256) of a file's content."""
     return hashlib.sha256(content).hexdigest()
 
 
 def given_path(path: object, what: str = "folder", *, option: str = "") -> Path:
-    """A path as the user gave it, `~` replaced, links followed.
+    """A path given by the user, with `~` expanded and links followed.
 
     Args:
         path: The path.
-        what: It leads to.
-        option: It was given as, if not as `what`.
+        what: Name of what it leads to, for messages.
+        option: Name of the argument, if not `what`.
 
     Raises:
-        ResultError: it is no path.
+        ResultError: not a usable path.
     """
     if not isinstance(path, str | os.PathLike) or not str(path).strip():
         example = "reviews.html" if what == "page" else "runs/reviews"
@@ -56,19 +56,19 @@ def given_path(path: object, what: str = "folder", *, option: str = "") -> Path:
             f"{option or what}={path!r}; give the path of a {what}, such as {example!r}."
         )
     try:
-        found = Path(path).expanduser().resolve()
+        resolved = Path(path).expanduser().resolve()
         with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
-            found.lstat()
-        return found
+            resolved.lstat()
+        return resolved
     except (OSError, RuntimeError, ValueError) as error:
         raise ResultError(f"{option or what}={str(path)!r} is no usable path: {error}.") from error
 
 
 def check_names(names: Iterable[object]) -> None:
-    """Refuse names of results that cannot be names of folders everywhere.
+    """Reject result names that cannot be folder names on every system.
 
     Raises:
-        ResultError: names the first.
+        ResultError: names the first such name.
     """
     seen: dict[str, str] = {}
     for name in names:
@@ -83,10 +83,10 @@ def check_names(names: Iterable[object]) -> None:
                 f"{name!r} cannot be the name of a result, which becomes the name of a folder; give "
                 "one such as 'flow' or 'my_scores', without slashes and dots at its ends."
             )
-        other = seen.setdefault(name.casefold(), name)
-        if other != name:
+        earlier = seen.setdefault(name.casefold(), name)
+        if earlier != name:
             raise ResultError(
-                f"Results {other!r} and {name!r} would share a folder where case does not count; give "
+                f"Results {earlier!r} and {name!r} would share a folder where case does not count; give "
                 "one another name."
             )
 
@@ -95,7 +95,7 @@ def check_names(names: Iterable[object]) -> None:
 
 
 def sealed(document: Mapping[str, Any], *, compact: bool = False) -> bytes:
-    """A JSON document with the checksum of its values, one to a line unless `compact`."""
+    """A JSON document with a checksum of its values, one per line unless `compact`."""
     plain = jsonable(document)
     how: dict[str, Any] = {"separators": (",", ":")} if compact else {"indent": 1}
     return json.dumps({**plain, "sha256": _seal(plain)}, allow_nan=False, **how).encode()
@@ -124,7 +124,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def parsed(content: bytes, path: Path) -> dict[str, Any]:
-    """The document in the content of a file, as `read_json`."""
+    """The document in the content of a file, checked as in `read_json`."""
     try:
         document: Any = json.loads(content.decode("utf-8"))
     except (ValueError, RecursionError) as error:  # not JSON, or not even text
@@ -150,7 +150,7 @@ def parsed(content: bytes, path: Path) -> dict[str, Any]:
 
 
 def _check_manifest(files: object, path: Path) -> None:
-    """Refuse a list of files that names anything but files of ours inside the folder."""
+    """Reject a list of files that names anything but this package's files inside the folder."""
     if not isinstance(files, dict):
         raise ResultError(f"{path} is damaged: its list of files is a {type(files).__name__}.")
     for name, checksum in files.items():
@@ -165,10 +165,10 @@ def _check_manifest(files: object, path: Path) -> None:
 
 
 def jsonable(value: object) -> Any:
-    """Plain JSON values; not-a-number and infinities become None and their names."""
+    """Plain JSON values; NaN becomes None and infinities their names."""
     value = value.item() if isinstance(value, np.generic) else value
     if isinstance(value, Mapping):
-        plain = {str(key): jsonable(item) for key, item in value.items()}
+        plain = {str(key): jsonable(entry) for key, entry in value.items()}
         if len(plain) < len(value):
             raise ResultError(
                 f"Keys {list(value)} are not different as text, so values would be lost in a file; "
@@ -176,7 +176,7 @@ def jsonable(value: object) -> Any:
             )
         return plain
     if isinstance(value, list | tuple):
-        return [jsonable(item) for item in value]
+        return [jsonable(entry) for entry in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None if math.isnan(value) else str(value)
     if isinstance(value, str | int | float | bool) or value is None:
@@ -195,13 +195,13 @@ _MARK = re.compile(rb"<!-- written by icl_mech, sha256 ([0-9a-f]{64}) -->\n?$")
 
 
 def sealed_page(page: str) -> bytes:
-    """A page with a last line by which it is recognised as long as nobody edits it."""
+    """A page with a checksum in its last line, by which it is recognised until edited."""
     content = as_bytes(page)
     return content + f"<!-- written by icl_mech, sha256 {digest(content)} -->\n".encode()
 
 
 def is_own_page(content: bytes) -> bool:
-    """True for what `sealed_page` made and nobody changed."""
+    """True for an unchanged page of `sealed_page`."""
     mark = _MARK.search(content[-200:])
     return mark is not None and digest(content[: -len(mark[0])]) == mark[1].decode()
 
@@ -218,17 +218,17 @@ class Contents:
     """
 
     def __init__(self, path: Path) -> None:
-        """Nothing is read yet."""
+        """Store the path; nothing is read yet."""
         self.path = path
         self.known: dict[str, str] = {}
         self._read: dict[tuple[str, int, int, int], str] = {}
 
     def indexes(self) -> dict[str, dict[str, Any]]:
-        """What earlier saves say they wrote; damaged indexes say nothing."""
-        found = {index: document for index in INDEXES if (document := self._document(index))}
-        for index, document in found.items():
+        """Indexes of earlier saves; damaged ones are left out."""
+        documents = {index: document for index in INDEXES if (document := self._document(index))}
+        for index, document in documents.items():
             self.known |= {**document["files"], index: self.checksum(index) or ""}
-        return found
+        return documents
 
     def _document(self, index: str) -> dict[str, Any] | None:
         with suppress(ResultError):
@@ -240,19 +240,19 @@ class Contents:
         return None
 
     def _earlier(self, index: str, document: Mapping[str, Any]) -> dict[str, str]:
-        """Files of the layout without checksums: those of these names, as they are."""
+        """Files of layout 1, which had no checksums, with the checksums they have now."""
         names = [TENSORS]
         if index == "analysis.json":
             parts = document.get("results")
             check_names(parts if isinstance(parts, list) else ())
             names = [f"{part}/{file}" for part in parts or () for file in ("result.json", TENSORS)]
-        return {name: found for name in names if (found := self.checksum(name))}
+        return {name: checksum for name in names if (checksum := self.checksum(name))}
 
     def refuse_foreign(self, paths: Iterable[str]) -> None:
-        """Refuse to write where something lies that this package did not write, or not so.
+        """Refuse to overwrite files that this package did not write or that were changed since.
 
         Raises:
-            ResultError: names it.
+            ResultError: names the file.
         """
         for path in paths:
             file = self.path / path
@@ -264,14 +264,14 @@ class Contents:
                 raise self._foreign(file)
 
     def refuse_other_kinds(self, index: str) -> None:
-        """Refuse a result in place of a whole analysis, and the other way round.
+        """Refuse to replace a whole analysis by a single result, and vice versa.
 
         Raises:
-            ResultError: says what lies there.
+            ResultError: says what the folder holds.
         """
-        if other := self.indexes().keys() - {index}:
+        if others := self.indexes().keys() - {index}:
             raise ResultError(
-                f"Cannot write {index} to {str(self.path)!r}: it holds a saved {min(other)[:-5]}, which "
+                f"Cannot write {index} to {str(self.path)!r}: it holds a saved {min(others)[:-5]}, which "
                 "would be removed as a whole. Nothing was written; choose another folder, or remove it."
             )
 
@@ -283,24 +283,24 @@ class Contents:
         )
 
     def is_own(self, path: str) -> bool:
-        """True for a file as this package wrote it."""
-        file, found = self.path / path, self.checksum(path)
-        if found is None:
+        """True for an unchanged file of this package."""
+        file, checksum = self.path / path, self.checksum(path)
+        if checksum is None:
             return False
-        if self.known.get(path) == found or is_own_page(file.read_bytes()):
+        if self.known.get(path) == checksum or is_own_page(file.read_bytes()):
             return True
         if "/" not in path:
             return False
-        # A result in a folder of its own says so itself.
+        # A result in a subfolder has its own index.
         with suppress(ResultError):
             document = read_json(file.parent / "result.json")
-            files = document["files"] or {TENSORS: found}
+            files = document["files"] or {TENSORS: checksum}
             whole = INDEXES["result.json"] <= document.keys()
-            return whole and (file.name == "result.json" or files.get(file.name) == found)
+            return whole and (file.name == "result.json" or files.get(file.name) == checksum)
         return False
 
     def checksum(self, path: str) -> str | None:
-        """The checksum of a file as it lies there, None if there is no plain file."""
+        """Current checksum of a file, None if there is no plain file."""
         file = self.path / path
         if file.is_symlink() or not file.is_file():
             return None

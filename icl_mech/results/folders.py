@@ -1,10 +1,10 @@
-"""Folders of results: written all or nothing, and never over anything of somebody else's.
+"""Folders of results: written all or nothing, and never over files of others.
 
 Every new file is first written under a hidden name that holds its checksum. Then one rename
-replaces the index, which lists all files with their checksums: the one moment at which the old
-content becomes the new. Whoever is killed before it leaves the old content, after it the new,
-because readers look for the hidden name first; what is left is tidied by the next save. Swapping
-whole folders would take along what a user has put inside, and could not be done in one step.
+replaces the index, which lists all files with their checksums: the single moment at which the old
+content becomes the new. A process killed before it leaves the old content, after it the new,
+because readers look for the hidden name first; the next save cleans up. Swapping whole folders
+would also move files a user has put inside, and could not be done in one step.
 """
 
 import os
@@ -25,12 +25,12 @@ WAIT = 10.0
 
 
 def hidden(folder: Path, path: str, checksum: str) -> Path:
-    """Where a file of a folder lies until the index that lists it is in place."""
+    """Temporary path of a file until the index that lists it is in place."""
     return folder / f"{_HIDDEN}{digest(os.fsencode(f'{path} {checksum}'))[:32]}"
 
 
 def is_vacant(folder: Path) -> bool:
-    """True if nothing is there, but for what a killed process left."""
+    """True if the folder is missing, or empty but for leftovers of a killed process."""
     if not os.path.lexists(folder):
         return True
     with suppress(OSError):
@@ -42,7 +42,7 @@ class Folder:
     """A folder for results, for one writer at a time: `with Folder(path) as place`.
 
     Attributes:
-        path: Where it is, links followed.
+        path: The folder, links followed.
     """
 
     def __init__(
@@ -54,17 +54,17 @@ class Folder:
         files: Iterable[str] = (),
         wait: float = WAIT,
     ) -> None:
-        """Nothing is touched yet.
+        """Store the options; nothing is touched yet.
 
         Args:
             folder: A new or empty folder.
             overwrite: It may hold files: those of earlier saves are replaced.
-            beside: It may hold files: those of earlier saves stay beside the new ones.
-            files: What may be written, refused at once if something else lies there.
+            beside: It may hold files: those of earlier saves stay next to the new ones.
+            files: Files that may be written, rejected at once if something else is there.
             wait: Seconds to wait for another process.
 
         Raises:
-            ResultError: no usable path.
+            ResultError: not a usable path.
         """
         self.path = given_path(folder)
         self._overwrite, self._beside = overwrite, beside
@@ -75,7 +75,7 @@ class Folder:
         self.files: dict[str, str] = {}
 
     def __enter__(self) -> "Folder":
-        """Make the folder, or look through what it holds.
+        """Create the folder, or check what it holds.
 
         Raises:
             ResultError: it cannot be written, or holds what must not be replaced.
@@ -100,7 +100,7 @@ class Folder:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Leave it; what was not committed is removed."""
+        """Remove uncommitted files and release the lock."""
         self._undo()
         self._lock.release()
 
@@ -134,9 +134,11 @@ class Folder:
         probe.unlink()
         there = sorted(e.name for e in self.path.iterdir() if not e.name.startswith(_HIDDEN))
         if there and not (self._overwrite or self._beside):
-            found = "results that were saved before" if documents else f"other files ({there[0]})"
+            contents = (
+                "results that were saved before" if documents else f"other files ({there[0]})"
+            )
             raise ResultError(
-                f"Cannot write to {str(self.path)!r}: it holds {found}. Nothing was written; choose a new "
+                f"Cannot write to {str(self.path)!r}: it holds {contents}. Nothing was written; choose a new "
                 "or empty folder, or give overwrite=True, which replaces only what was saved before and "
                 "leaves all other files alone."
             )
@@ -148,7 +150,7 @@ class Folder:
         """Write a file, hidden until `commit`.
 
         Raises:
-            ResultError: something else lies there, or it cannot be written.
+            ResultError: something else is there, or it cannot be written.
         """
         checksum = digest(content)
         with self._writing():
@@ -158,17 +160,17 @@ class Folder:
         self.files[path] = checksum
 
     def keep(self, path: str) -> None:
-        """List a file that lies there already, unless it is put anew."""
+        """List a file that is already there, unless it is written anew."""
         with self._writing():
-            if path not in self.files and (found := self._contents.checksum(path)):
-                self.files[path] = found
+            if path not in self.files and (checksum := self._contents.checksum(path)):
+                self.files[path] = checksum
 
     def commit(self, index: str, document: Mapping[str, Any]) -> None:
-        """Put the index in place, and with it everything that was put.
+        """Put the index in place, and with it every file passed to `put`.
 
         Args:
-            index: Its name.
-            document: What it holds beside the list of files.
+            index: Name of the index.
+            document: Its content apart from the list of files.
 
         Raises:
             ResultError: it cannot be written; the old content stays.
@@ -197,14 +199,14 @@ class Folder:
                 self._replace(index, sealed(whole))
 
     def claim(self) -> None:
-        """Let the folder stay, also if nothing is written into it now."""
+        """Keep the folder even if nothing is written into it now."""
         self._made.clear()
 
     def replace(self, path: str, content: bytes) -> None:
         """Write one file that no index lists, at once.
 
         Raises:
-            ResultError: something else lies there, or it cannot be written.
+            ResultError: something else is there, or it cannot be written.
         """
         with self._writing():
             self._replace(path, content)
@@ -212,7 +214,7 @@ class Folder:
     def _replace(self, path: str, content: bytes) -> None:
         staged = hidden(self.path, path, "")
         self._stage(staged, content)
-        # From here on nothing may be undone, even if an interrupt comes right after the rename.
+        # From here on nothing may be undone, even if an interrupt follows right after the rename.
         before, self._staged = self._staged, []
         try:
             staged.replace(self.path / path)
@@ -229,8 +231,8 @@ class Folder:
         write_synced(staged, content)
 
     def _finish(self, files: Mapping[str, str], replaced: Mapping[str, str]) -> None:
-        """Give committed files their names and remove those they replace; can be repeated."""
-        for path, checksum in sorted(files.items(), key=lambda item: item[0].split("/")):
+        """Move committed files to their names and remove those they replace; repeatable."""
+        for path, checksum in sorted(files.items(), key=lambda entry: entry[0].split("/")):
             staged, final = hidden(self.path, path, checksum), self.path / path
             if staged.exists() and self._contents.checksum(path) in (
                 None,
@@ -239,9 +241,9 @@ class Folder:
             ):
                 final.parent.mkdir(exist_ok=True)
                 staged.replace(final)
-        # An index goes before what it lists.
+        # An index is removed before the files it lists.
         for path, checksum in sorted(
-            replaced.items(), key=lambda item: (item[0] not in INDEXES, item)
+            replaced.items(), key=lambda entry: (entry[0] not in INDEXES, entry)
         ):
             if path not in files and self._contents.checksum(path) == checksum:
                 (self.path / path).unlink()
@@ -279,7 +281,7 @@ class Folder:
 def claimed(
     folder: Path | None, default: str, *, overwrite: bool, files: Iterable[str]
 ) -> Iterator[Folder]:
-    """The folder for a run that takes long; without one the first free of `default`, `default-2`, ...
+    """Open the folder for a long run; by default the first free one of `default`, `default-2`, ...
 
     Raises:
         ResultError: it cannot be written, or holds what must not be replaced.

@@ -1,7 +1,7 @@
-"""Which results were computed in half precision, and how far that moved the numbers of a small model.
+"""Results computed in half precision, and how far that moved the numbers of a small model.
 
-`half_precision.json` holds what `tests/benchmarks/formats.py --moves` measured: SmolLM2-135M in bfloat16 and
-float16 beside float32, on the same prompts of three offline tasks (docs/benchmarks/formats.md).
+`half_precision.json` holds the measurements of `tests/benchmarks/formats.py --moves`: SmolLM2-135M in bfloat16
+and float16 compared with float32, on the same prompts of three offline tasks (docs/benchmarks/formats.md).
 """
 
 import json
@@ -16,33 +16,33 @@ HALF = ("bfloat16", "float16")
 
 
 def half_of(origin: Mapping[str, Any]) -> str:
-    """The number format of a provenance if it is of half precision, else an empty text."""
+    """The number format in a provenance if it is half precision, else an empty string."""
     model = origin.get("model")
-    kind = str(model.get("dtype", "")) if isinstance(model, Mapping) else ""
-    return kind if kind in HALF else ""
+    dtype = str(model.get("dtype", "")) if isinstance(model, Mapping) else ""
+    return dtype if dtype in HALF else ""
 
 
 def half_precision(origins: Iterable[Mapping[str, Any]]) -> list[str]:
-    """A sentence on each format of half precision that results were computed in."""
-    kinds = [kind for origin in origins if (kind := half_of(origin))]
-    return [_moved(kind) for kind in dict.fromkeys(kinds)]
+    """One sentence for each half-precision format that results were computed in."""
+    dtypes = [dtype for origin in origins if (dtype := half_of(origin))]
+    return [_moved(dtype) for dtype in dict.fromkeys(dtypes)]
 
 
-def _moved(kind: str) -> str:
+def _moved(dtype: str) -> str:
     every = measured()
-    own = every[kind]
+    moves = every[dtype]
     return (
-        f"The model computed in {kind}; sums, means and probabilities were taken in float32. On "
-        f"{every['model']} {kind} left {own['same']} of {every['prompts']} predictions as they are in float32, and "
-        f"moved label logits by up to {told(own['logit'])}, shares of flow by up to {told(own['flow'], digits=3)}, "
-        f"the AUC of attention by up to {told(own['auc'])} and label loyalty by up to {told(own['loyalty'])}. "
+        f"The model computed in {dtype}; sums, means and probabilities were taken in float32. On "
+        f"{every['model']} {dtype} left {moves['same']} of {every['prompts']} predictions as they are in float32, and "
+        f"moved label logits by up to {told(moves['logit'])}, shares of flow by up to {told(moves['flow'], digits=3)}, "
+        f"the AUC of attention by up to {told(moves['auc'])} and label loyalty by up to {told(moves['loyalty'])}. "
         "Other models may move further: where a number lies near a limit, measure again in float32."
     )
 
 
 @cache
 def measured() -> Mapping[str, Any]:
-    """What was measured: facts of the run, and by format the largest differences from float32."""
+    """Measured facts: those of the run, and the largest differences from float32 for each format."""
     path = Path(__file__).with_name("half_precision.json")
-    found: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return found
+    facts: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return facts

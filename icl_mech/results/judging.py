@@ -1,18 +1,18 @@
-"""The status of a claim from intervals: one rule for the answers of results and for verdicts.
+"""The status of a claim given intervals: one rule for the answers of results and for verdicts.
 
-What an effect may be, and what each means (`as_interval`):
+Accepted effects and their meaning (`as_interval`):
 
 * Three real numbers, value, low and high, as an `Interval`, a tuple, a list, an array or a tensor; numbers of NumPy and
-  torch are the plain ones they stand for.
-* None is a missing effect, and not-a-number or infinity in any of the three an unknown one: neither can be judged,
+  torch are converted to plain ones.
+* None is a missing effect, and NaN or infinity in any of the three an unknown one: neither can be judged, and
   neither has a p-value or a distance.
-* Zero width is n equal values: clear where they differ from the null and there are enough of them. Its distance is
-  infinite and its p-value 2⁻ⁿ, that of n signs; 1 where n is unknown. At the null it shows nothing, as any interval that
-  includes or touches it.
-* Fewer than `FEWEST_PROMPTS` prompts cannot be judged, whatever their interval. They have a p-value all the same: n may
+* Zero width means n equal values: clear where they differ from the null and there are enough of them. The distance is
+  infinite and the p-value 2⁻ⁿ, that of a sign test; 1 where n is unknown. At the null it shows nothing, like any interval
+  that includes or touches it.
+* Fewer than `FEWEST_PROMPTS` prompts cannot be judged, whatever their interval. They still have a p-value: n may
   also count the seeds or tasks of a mean, which is judged by its prompts.
-* A value outside its ends, as percentiles of resamples may leave it, is judged by the interval that holds it, too.
-* Refused (`ResultError`): ends the wrong way round by more than rounding; anything but three real numbers.
+* A value outside its ends, as may happen with bootstrap percentiles, is judged by the interval extended to it.
+* Rejected (`ResultError`): ends the wrong way round by more than rounding; anything but three real numbers.
 """
 
 from collections.abc import Iterable, Sequence
@@ -33,11 +33,11 @@ from icl_mech.metrics.means import scored
 Status = Literal[
     "supported", "present, not used", "mixed", "not shown", "opposite", "cannot be judged"
 ]
-"""What the evidence says of a claim. `present, not used`: what is claimed is there, but less of the answer
-depends on it than the claim's least share."""
+"""Status of a claim. `present, not used`: the claimed effect is there, but less of the answer depends on it
+than the claim's least share."""
 
 FEWEST_PROMPTS = 6
-"""Fewer show nothing: even if all of them change alike, chance alone does that once in 16 times."""
+"""Fewer prompts show nothing: five that all change in the same direction occur by chance once in 16 times."""
 
 CHANCE = round(1 - ONE_SIDED, 9)
 """Largest p-value of a positive statement: 0.025, one side of a 95 % interval."""
@@ -50,20 +50,20 @@ OPENINGS: dict[Status, str] = {
     "opposite": "No",
     "cannot be judged": "Cannot be judged",
 }
-"""With which word the answer to a question opens."""
+"""Opening word of the answer to a question, by status."""
 
 
 def opening(status: Status, few: str = "", **words: str) -> str:
-    """With which words the sentence that answers a question opens, `Yes:` or `Not shown:`.
+    """Opening words of the sentence that answers a question, `Yes:` or `Not shown:`.
 
     Args:
-        status: Of the answer.
-        few: What it would rest on where it cannot be judged, `4 prompts`.
-        **words: Other words for a status (`not_shown="In no layer:"`), as they are.
+        status: Status of the answer.
+        few: The sample behind an answer that cannot be judged, such as `4 prompts`.
+        **words: Other words for a status (`not_shown="In no layer:"`), used verbatim.
     """
-    own = words.get(status.replace(" ", "_"))
-    if own is not None:
-        return own
+    chosen = words.get(status.replace(" ", "_"))
+    if chosen is not None:
+        return chosen
     return f"{OPENINGS[status]}{f' from {few}' if few and status == 'cannot be judged' else ''}:"
 
 
@@ -75,7 +75,7 @@ HOLM = (
 ROUNDING = 1e-9
 
 SINGLE = 1e-6
-"""Share of an interval's largest number that is rounding: means of float32 beside ends of float64."""
+"""Relative rounding error of an interval: means in float32 compared with ends in float64."""
 
 Float64: TypeAlias = NDArray[np.float64] | np.float64
 
@@ -84,13 +84,13 @@ Given: TypeAlias = Interval | Sequence[float] | None
 
 
 def as_interval(effect: Given) -> Interval | None:
-    """An effect in plain numbers, see the top of this module; None if there is none.
+    """An effect as plain numbers, see the top of this module; None if there is none.
 
     Args:
         effect: Value, low and high.
 
     Raises:
-        ResultError: no three real numbers, or ends the wrong way round.
+        ResultError: not three real numbers, or the low end above the high end.
     """
     if effect is None:
         return None
@@ -104,28 +104,28 @@ def as_interval(effect: Given) -> Interval | None:
             "Interval(value, low, high), or None where there is none."
         )
     names = ("value", "low", "high")
-    value, low, high = (number(name, own) for name, own in zip(names, entries, strict=True))
-    found = Interval(value, low, high)
-    if not all(map(isfinite, found)):
-        return found
-    if low > high + rounding_of(found):
+    value, low, high = (number(name, entry) for name, entry in zip(names, entries, strict=True))
+    interval = Interval(value, low, high)
+    if not all(map(isfinite, interval)):
+        return interval
+    if low > high + rounding_of(interval):
         raise ResultError(
-            f"The interval {shown(tuple(found))} has its low end above its high end; give "
+            f"The interval {shown(tuple(interval))} has its low end above its high end; give "
             f"Interval(value, low, high): ({value:.4g}, {high:.4g}, {low:.4g})?"
         )
     return Interval(value, min(low, value), max(high, value))
 
 
 def rounding_of(effect: Interval) -> float:
-    """Below which a distance between two of its numbers is rounding."""
+    """Distance between two numbers of an interval below which it is rounding error."""
     return ROUNDING + SINGLE * max(map(abs, effect))
 
 
 def number(name: str, given: object) -> float:
-    """A plain number, which may be infinite or not-a-number.
+    """A plain number, which may be infinite or NaN.
 
     Raises:
-        ResultError: no real number: complex, text, None, True, several.
+        ResultError: not a real number: complex, text, None, a boolean, several.
     """
     item = getattr(given, "item", None)
     plain = item() if callable(item) and getattr(given, "ndim", None) == 0 else given
@@ -137,15 +137,15 @@ def number(name: str, given: object) -> float:
 
 
 def _side(null: float, rising: bool) -> tuple[float, bool]:
-    """The null and the claimed side in plain terms."""
+    """The null and the claimed side as plain values."""
     plain: bool = conformed("rising", rising, bool, ResultError)
     return number("null", null), plain
 
 
 def _count(prompts: int | None) -> int | None:
-    """A plain number of prompts."""
-    found: int | None = conformed("prompts", prompts, int | None, ResultError)
-    return found
+    """The number of prompts as a plain value."""
+    count: int | None = conformed("prompts", prompts, int | None, ResultError)
+    return count
 
 
 def judged(
@@ -156,30 +156,30 @@ def judged(
     prompts: int | None = None,
     opposite: float | None = None,
 ) -> Status:
-    """The status of a claim that says an effect lies above (`rising`) or below `null`.
+    """The status of a claim that an effect lies above (`rising`) or below `null`.
 
-    An interval that includes or touches the null shows nothing. A null that is not-a-number or infinite is an
-    unknown one: nothing can be judged by it.
+    An interval that includes or touches the null shows nothing. A null that is NaN or infinite is unknown, so that
+    nothing can be judged.
 
     Args:
         effect: Estimate with its 95 % interval, as `as_interval` takes it; None if there is none.
-        null: What no effect would give.
+        null: Value without an effect.
         rising: The claim says it lies above.
-        prompts: On how many it rests; fewer than `FEWEST_PROMPTS` cannot be judged.
-        opposite: Beyond which, on the other side, the claim has it the other way; None: the null.
+        prompts: Number of prompts behind it; fewer than `FEWEST_PROMPTS` cannot be judged.
+        opposite: Limit on the other side beyond which the claim is contradicted; None: the null.
 
     Raises:
-        ResultError: see `as_interval`; a null that is no number, a number of prompts that is not whole.
+        ResultError: see `as_interval`; a null that is not a number, a number of prompts that is not whole.
     """
-    own, (null, rising), prompts = as_interval(effect), _side(null, rising), _count(prompts)
-    other = null if opposite is None else number("opposite", opposite)
-    if own is None or not all(map(isfinite, (*own, null))) or isnan(other):
+    interval, (null, rising), prompts = as_interval(effect), _side(null, rising), _count(prompts)
+    opposite_null = null if opposite is None else number("opposite", opposite)
+    if interval is None or not all(map(isfinite, (*interval, null))) or isnan(opposite_null):
         return "cannot be judged"
     if prompts is not None and prompts < FEWEST_PROMPTS:
         return "cannot be judged"
-    # Ends that rounding alone moved off the null touch it.
-    low, high = (other, null) if rising else (null, other)
-    above, below = own.low > high + ROUNDING, own.high < low - ROUNDING
+    # An end within rounding error of the null touches it.
+    low, high = (opposite_null, null) if rising else (null, opposite_null)
+    above, below = interval.low > high + ROUNDING, interval.high < low - ROUNDING
     if not (above or below):
         return "not shown"
     return "supported" if above == rising else "opposite"
@@ -188,55 +188,55 @@ def judged(
 def judged_twice(
     effect: Interval | None, p_value: float, smallest: float, *, opposite: float, prompts: int
 ) -> Status:
-    """The status of a claim that an effect lies above 0 for other prompts and for other units.
+    """The status of a claim that an effect lies above 0 for new prompts and for new units.
 
-    An interval over prompts takes the units (classes, words) as given, a permutation p-value over
-    units takes the prompts so; a statement needs both.
+    An interval over prompts is conditional on the units (classes, words), a permutation p-value over
+    units on the prompts; a positive claim needs both.
 
     Args:
         effect: Estimate with its 95 % interval over prompts.
-        p_value: One-sided, over units.
-        smallest: The smallest that so few units can give; above 0.025 nothing can be judged.
+        p_value: One-sided p-value over units.
+        smallest: The smallest p-value attainable with so few units; above 0.025 nothing can be judged.
         opposite: The p-value of the other side.
-        prompts: How many there are.
+        prompts: Number of prompts.
     """
-    own = judged(effect, prompts=prompts)
-    if own == "cannot be judged" or not smallest <= CHANCE:
+    status = judged(effect, prompts=prompts)
+    if status == "cannot be judged" or not smallest <= CHANCE:
         return "cannot be judged"
-    by_chance = {"supported": p_value, "opposite": opposite}.get(own, 0.0)
-    return own if by_chance <= CHANCE else "not shown"
+    by_chance = {"supported": p_value, "opposite": opposite}.get(status, 0.0)
+    return status if by_chance <= CHANCE else "not shown"
 
 
 def jointly(*comparisons: Status) -> Status:
-    """The status of one measure that is compared with several controls, or taken in several ways.
+    """The status of one measure that is compared with several controls, or computed in several ways.
 
-    It is clear where every comparison is, in the same direction, and not shown otherwise.
+    It is clear if every comparison is, in the same direction, and not shown otherwise.
     """
-    found = set(comparisons)
-    if not found or "cannot be judged" in found:
+    statuses = set(comparisons)
+    if not statuses or "cannot be judged" in statuses:
         return "cannot be judged"
-    return found.pop() if len(found) == 1 else "not shown"
+    return statuses.pop() if len(statuses) == 1 else "not shown"
 
 
 def together(*required: Status) -> Status:
     """The status of a claim that requires several measures.
 
-    One that cannot be judged: the claim cannot be judged. Supported and opposite: every one is.
-    Not shown: none is clear. Mixed: they disagree.
+    It cannot be judged if any measure cannot. Supported or opposite: every measure is. Not shown: none
+    is clear. Mixed: they disagree.
     """
-    found = set(required)
-    if not found or "cannot be judged" in found:
+    statuses = set(required)
+    if not statuses or "cannot be judged" in statuses:
         return "cannot be judged"
-    return found.pop() if len(found) == 1 else "mixed"
+    return statuses.pop() if len(statuses) == 1 else "mixed"
 
 
 class Controlled(Interval):
-    """An effect with the controls that its interval over prompts does not hold.
+    """An effect with controls that its interval over prompts does not cover.
 
     Attributes:
-        networks: The same effect in networks that learned nothing; a claim must lie beyond one more of them.
+        networks: The same effect in randomly initialised models; a claim must lie beyond their prediction interval.
         relabelled: p-values over relabelled units (classes, words): of an effect as large, of one as small, and
-            the smallest that so few units can give.
+            the smallest attainable with so few units.
     """
 
     networks: tuple[float, ...] | None
@@ -250,7 +250,7 @@ class Controlled(Interval):
         networks: Sequence[float] | None = None,
         relabelled: tuple[float, float, float] | None = None,
     ) -> "Controlled":
-        """The effect beside these controls."""
+        """The effect with these controls."""
         made = cls(*effect)
         made.networks = None if networks is None else tuple(map(float, networks))
         made.relabelled = relabelled
@@ -261,12 +261,12 @@ class Required(NamedTuple):
     """One measure that a claim requires.
 
     Attributes:
-        name: Of the measure.
-        status: What it says of the claim.
+        name: Name of the measure.
+        status: Status of the claim according to this measure.
         p: One-sided p-value of that statement; None where it cannot be judged.
-        n: Of how many its interval is a mean; None where more of them alone would not narrow it.
-        far: How far its effect lies from the null, in distances between the effect and the end of its
-            interval that faces the null: from 1 on it is clear; negative where the claim has it the other way.
+        n: Number of units its interval averages over; None where more of them alone would not narrow it.
+        far: Distance of its effect from the null, divided by the distance between the effect and the end of its
+            interval that faces the null: clear from 1 on; negative if it contradicts the claim.
     """
 
     name: str
@@ -277,28 +277,28 @@ class Required(NamedTuple):
 
 
 LEAST_FREEDOM = 3.0
-"""No tail is heavier than that of Student's t with so many degrees of freedom."""
+"""Smallest degrees of freedom: no tail is heavier than that of Student's t with so many."""
 
 SCORED_FREEDOM = 10.0
-"""Degrees of freedom of the tail of score intervals (Wilson, Tango): few means can come about, and ends lie between them."""
+"""Degrees of freedom for the tail of score intervals (Wilson, Tango): few means are attainable, and ends lie between them."""
 
 PER_LEAN = 15.0
-"""How fast degrees of freedom fall as other intervals lean."""
+"""Rate at which degrees of freedom fall with the asymmetry of other intervals."""
 
 OTHER_WAY = 0.2
-"""What leaning away from the null counts of leaning towards it."""
+"""Weight of leaning away from the null, relative to leaning towards it."""
 
 
 def leaning(lean: Float64, prompts: int) -> NDArray[np.float64]:
-    """Degrees of freedom of the tail of an interval that reaches farther on one side.
+    """Degrees of freedom for the tail of an asymmetric interval.
 
     `max(3, (n - 1) / (1 + 15 sqrt(n) a))`, at most n - 1, with `a = lean - 1` where it leans towards the null and
-    `a = (1 - lean) / 5` where it leans away. Such intervals are of skewed values, whose quantiles of .0025 lie farther
-    beyond those of .025 than normal ones do. The numbers are set by `tests.benchmarks.family_size`.
+    `a = (1 - lean) / 5` where it leans away. Such intervals come from skewed values, whose .0025 quantiles lie farther
+    beyond the .025 quantiles than normal ones do. The constants are calibrated in `tests.benchmarks.family_size`.
 
     Args:
-        lean: The reach towards the null divided by the one away from it.
-        prompts: Their number n.
+        lean: Half-width towards the null divided by the half-width away from it.
+        prompts: Number of prompts n.
     """
     most = float(max(1, prompts - 1))
     towards, away = np.maximum(lean, 1) - 1, 1 - np.minimum(lean, 1)
@@ -307,15 +307,15 @@ def leaning(lean: Float64, prompts: int) -> NDArray[np.float64]:
 
 
 def tail(far: Float64, freedom: Float64, prompts: int) -> NDArray[np.float64]:
-    """One-sided p-values of effects that lie so many reaches from the null.
+    """One-sided p-values of effects, given their distances from the null.
 
     `P(T > t(.975) far)` with T of Student's distribution, n - 1 degrees of freedom up to `far` = 1 and `freedom` beyond:
-    0.025 at 1 whatever they are.
+    0.025 at 1 for any degrees of freedom.
 
     Args:
-        far: Distance from the null in reaches to the end that faces it, at least 0.
+        far: Distance from the null in half-widths towards it, at least 0.
         freedom: Degrees of freedom where p-values are less than 0.025.
-        prompts: Their number n.
+        prompts: Number of prompts n.
     """
     from scipy.stats import t
 
@@ -326,40 +326,42 @@ def tail(far: Float64, freedom: Float64, prompts: int) -> NDArray[np.float64]:
 def p_value(effect: Given, *, null: float = 0.0, prompts: int | None = None) -> float | None:
     """The one-sided p-value that a 95 % interval implies, see `tail`.
 
-    0.025 where the end that faces the null is the null; the smaller, the farther the null lies. Holm over the claims of
-    a page compares p-values of .0025, and there a 95 % interval promises less than Student's t with n − 1 degrees of
-    freedom says. So there are fewer: 10 of score intervals, `leaning` of others (`docs/benchmarks/coverage.md`). Of n equal
-    values, which have no reach, it is 2⁻ⁿ, that of n signs.
+    0.025 where the end that faces the null is the null; smaller the farther the null lies. Holm's correction over the
+    claims of a page compares p-values of .0025, where a 95 % interval supports less than Student's t with n − 1 degrees
+    of freedom implies. So fewer are used: 10 for score intervals, `leaning` for others (`docs/benchmarks/coverage.md`).
+    For n equal values, whose interval has no width, it is 2⁻ⁿ, that of a sign test.
 
     Args:
         effect: Estimate with its interval; None if there is none.
-        null: What no effect would give.
-        prompts: Their number n; None: the normal distribution.
+        null: Value without an effect.
+        prompts: Number of prompts n; None: the normal distribution.
 
     Raises:
         ResultError: see `judged`.
     """
     from scipy.stats import norm
 
-    own, prompts = as_interval(effect), _count(prompts)
-    far = distance(own, null=null)
-    if far is None or own is None:
+    interval, prompts = as_interval(effect), _count(prompts)
+    far = distance(interval, null=null)
+    if far is None or interval is None:
         return None
     if far == 0 or abs(far) == inf:
         return 0.5 if far == 0 else 0.5 ** (prompts or 0)
     if prompts is None:
         return float(norm.sf(norm.ppf(ONE_SIDED) * abs(far)))
-    if scored(own, prompts):
+    if scored(interval, prompts):
         freedom = np.asarray(min(SCORED_FREEDOM, max(1.0, prompts - 1.0)))
     else:
-        below, above = own.value - own.low, own.high - own.value
-        facing, other = (below, above) if far > 0 else (above, below)
-        freedom = leaning(np.float64(facing / other if other > rounding_of(own) else inf), prompts)
+        below, above = interval.value - interval.low, interval.high - interval.value
+        facing, away = (below, above) if far > 0 else (above, below)
+        freedom = leaning(
+            np.float64(facing / away if away > rounding_of(interval) else inf), prompts
+        )
     return float(tail(np.float64(abs(far)), freedom, prompts))
 
 
 def distance(effect: Given, *, null: float = 0.0, rising: bool = True) -> float | None:
-    """How far an effect lies on the claimed side of `null`, see `Required.far`; None if there is none."""
+    """Signed distance of an effect from `null` on the claimed side, see `Required.far`; None if there is none."""
     effect, (null, rising) = as_interval(effect), _side(null, rising)
     if effect is None or not all(map(isfinite, (*effect, null))):
         return None
@@ -380,16 +382,16 @@ def required(
     opposite: float | None = None,
     sample: int | None = None,
 ) -> Required:
-    """A measure that needs all these effects to lie above (`rising`) or below `null`, see `judged`.
+    """A measure that requires all these effects to lie above (`rising`) or below `null`, see `judged`.
 
     Args:
-        name: Of the measure.
+        name: Name of the measure.
         *effects: Estimates with 95 % intervals; a `Controlled` one must also lie beyond its controls.
-        null: What no effect would give.
+        null: Value without an effect.
         rising: The claim says that it lies above.
-        prompts: On how many each rests; of fewer than `FEWEST_PROMPTS` nothing is judged.
-        opposite: Beyond which, on the other side, the claim has it the other way; None: the null.
-        sample: Of how many units the interval is a mean; None: of the prompts.
+        prompts: Number of prompts behind each; fewer than `FEWEST_PROMPTS` cannot be judged.
+        opposite: Limit on the other side beyond which the claim is contradicted; None: the null.
+        sample: Number of units the interval averages over; None: the prompts.
 
     Raises:
         ResultError: see `judged`.
@@ -411,7 +413,7 @@ def _required(
     opposite: float | None,
     sample: int | None,
 ) -> Required:
-    """One effect with its controls."""
+    """The measure for one effect with its controls."""
     p_values = [p_value(effect, null=null, prompts=sample)]
     far = distance(effect, null=null, rising=rising)
     status = judged(effect, null=null, rising=rising, prompts=prompts, opposite=opposite)
@@ -420,10 +422,10 @@ def _required(
         if beside is None:
             return Required(name, "cannot be judged", None, sample, far)
         low, high, p = beside
-        near, other = (
+        near, opposite_end = (
             (max(null, high), min(null, low)) if rising else (min(null, low), max(null, high))
         )
-        status = judged(effect, null=near, rising=rising, prompts=prompts, opposite=other)
+        status = judged(effect, null=near, rising=rising, prompts=prompts, opposite=opposite_end)
         p_values.append(p)
     if isinstance(effect, Controlled) and effect.relabelled is not None:
         above, below, smallest = effect.relabelled
@@ -433,10 +435,10 @@ def _required(
 
 
 def _networks(effect: Interval, values: Sequence[float]) -> tuple[float, float, float] | None:
-    """The 95 % prediction interval for one more network, and the p-value of an effect that is of one more.
+    """The 95 % prediction interval for one more network, and the p-value of the effect under that distribution.
 
-    Of k networks with mean m and standard deviation s, one more lies within m ± t s sqrt(1 + 1/k); p is one-sided,
-    of the end of the effect's interval that faces them. None of fewer than two, or where one has no number.
+    Given k networks with mean m and standard deviation s, one more lies within m ± t s sqrt(1 + 1/k); p is one-sided,
+    at the end of the effect's interval that faces them. None for fewer than two, or where a value is not finite.
     """
     from scipy.stats import t as student
 
@@ -450,65 +452,73 @@ def _networks(effect: Interval, values: Sequence[float]) -> tuple[float, float, 
 
 
 def combined(name: str, comparisons: Sequence[Required]) -> Required:
-    """One measure of several comparisons, which must all be clear; it is as far as the weakest."""
+    """Combine several comparisons, which must all be clear, into one measure; it is as far as the weakest."""
     none = Required(name, "cannot be judged", None)
-    weakest = min(comparisons, key=lambda own: -inf if own.far is None else own.far, default=none)
-    status = jointly(*(own.status for own in comparisons))
-    return weakest._replace(name=name, status=status, p=largest(own.p for own in comparisons))
+    weakest = min(
+        comparisons,
+        key=lambda comparison: -inf if comparison.far is None else comparison.far,
+        default=none,
+    )
+    status = jointly(*(comparison.status for comparison in comparisons))
+    return weakest._replace(
+        name=name, status=status, p=largest(comparison.p for comparison in comparisons)
+    )
 
 
 MOST_TIMES = 100
-"""So many times as many prompts are not advised."""
+"""Largest multiple of the present number of prompts that is suggested."""
 
 
 def would_do(measures: Sequence[Required], unit: str = "prompt", groups: int = 1) -> str:
-    """How many prompts (seeds, tasks) would halve the intervals of what is not clear, in sentences.
+    """Sentences on how many prompts (seeds, tasks) would halve the intervals of measures that are not clear.
 
-    Over prompts the width is taken to fall as `1/sqrt(n)`, over the few seeds or tasks of a sweep as
-    `t/sqrt(n)` with the .975 quantile of Student's t; an effect that stays as it is would be clear, taken
-    by itself, where the width is `far` times what it is. Empty where nothing is known of what an interval
-    is a mean of.
+    Over prompts the width is assumed to fall as `1/sqrt(n)`, over the few seeds or tasks of a sweep as
+    `t/sqrt(n)` with the .975 quantile of Student's t; an unchanged effect would be clear by itself
+    where the width is `far` times the present one. Empty where the number of units behind an interval
+    is unknown.
 
     Args:
-        measures: Of a claim that is not shown, or cannot be judged for lack of prompts.
-        unit: What `n` counts.
-        groups: In how many groups there are so many, whose spread is taken together.
+        measures: Measures of a claim that is not shown, or cannot be judged for lack of prompts.
+        unit: The units that `n` counts.
+        groups: Number of groups of so many units, whose spread is pooled.
     """
-    unclear = [own for own in measures if own.status not in ("supported", "opposite")]
-    told = []
-    for own in unclear or measures:
-        few = own.n is not None and own.n < FEWEST_PROMPTS and unit == "prompt"
-        if own.n and (few or own.status != "cannot be judged"):
-            start = f"{own.name[:1].upper()}{own.name[1:]}: " if len(measures) > 1 else ""
+    unclear = [measure for measure in measures if measure.status not in ("supported", "opposite")]
+    sentences = []
+    for measure in unclear or measures:
+        few = measure.n is not None and measure.n < FEWEST_PROMPTS and unit == "prompt"
+        if measure.n and (few or measure.status != "cannot be judged"):
+            start = f"{measure.name[:1].upper()}{measure.name[1:]}: " if len(measures) > 1 else ""
             start += f"From {FEWEST_PROMPTS} {unit}s on it can be judged. " if few else ""
             how = "as 1/√n" if unit == "prompt" else "as Student's t tells"
-            half = _narrowed(own.n, 0.5, unit, groups)
-            clear = _narrowed(own.n, max(own.far or 0.0, 0.0) * (1 - ROUNDING), unit, groups)
-            halved = f"{half} {unit}s instead of {own.n} halve the interval"
+            half = _narrowed(measure.n, 0.5, unit, groups)
+            clear = _narrowed(
+                measure.n, max(measure.far or 0.0, 0.0) * (1 - ROUNDING), unit, groups
+            )
+            halved = f"{half} {unit}s instead of {measure.n} halve the interval"
             many = (
                 f"about {clear}"
-                if clear <= MOST_TIMES * own.n
-                else f"more than {MOST_TIMES * own.n}"
+                if clear <= MOST_TIMES * measure.n
+                else f"more than {MOST_TIMES * measure.n}"
             )
-            then = _then(own.far, "" if clear <= half else f"{many} {unit}s")
-            told.append(f"{start}If its width falls {how}, {halved}{then}.")
-    return " ".join(told)
+            then = _then(measure.far, "" if clear <= half else f"{many} {unit}s")
+            sentences.append(f"{start}If its width falls {how}, {halved}{then}.")
+    return " ".join(sentences)
 
 
 def _narrowed(n: int, share: float, unit: str, groups: int) -> int:
-    """From how many on the width is at most this share; at most `MOST_TIMES` n and one more."""
+    """The smallest number of units at which the width is at most this share; at most `MOST_TIMES` n + 1."""
     from scipy.stats import t
 
     def width(count: int) -> float:
         far = 1.0 if unit == "prompt" else t.ppf(ONE_SIDED, groups * (count - 1))
         return float(far / count**0.5)
 
-    most, own = MOST_TIMES * n + 1, width(n)
-    return next((m for m in range(n, most) if width(m) <= share * own * (1 + 1e-12)), most)
+    most, present = MOST_TIMES * n + 1, width(n)
+    return next((m for m in range(n, most) if width(m) <= share * present * (1 + 1e-12)), most)
 
 
 def _then(far: float | None, many: str) -> str:
-    """What half the width would show, were the effect the same; `many` would make it clear, "" if half does."""
+    """Clause on what half the width would show for the same effect; `many` units would make it clear, "" if half does."""
     if far is None or far >= 1 or far == 0:
         return ""
     if far < 0:
@@ -519,17 +529,17 @@ def _then(far: float | None, many: str) -> str:
 
 
 def largest(p_values: Iterable[float | None]) -> float | None:
-    """That of a statement which needs all of them; None where one is missing or not-a-number."""
-    found = [None if own is None else number("p-value", own) for own in p_values]
-    known = [own for own in found if own is not None and not isnan(own)]
-    return max(known) if found and len(known) == len(found) else None
+    """The p-value of a statement that needs all of them, the largest; None where one is missing or NaN."""
+    numbers = [None if p is None else number("p-value", p) for p in p_values]
+    known = [p for p in numbers if p is not None and not isnan(p)]
+    return max(known) if numbers and len(known) == len(numbers) else None
 
 
 def of_statement(status: Status, p_values: Iterable[float | None]) -> float | None:
     """The p-value of a claim that needs several measures: the largest of theirs.
 
-    1 where they disagree, or where each is clear but not in the direction of the claim, which together
-    state nothing; None where the claim cannot be judged.
+    1 where they disagree, or where all are clear in different directions, which together state nothing;
+    None where the claim cannot be judged.
     """
     if status == "cannot be judged":
         return None
@@ -539,27 +549,27 @@ def of_statement(status: Status, p_values: Iterable[float | None]) -> float | No
 
 
 def holm(p_values: Sequence[float | None], level: float = CHANCE) -> tuple[bool, ...]:
-    """Which statements stand when no more than one in 1 / `level` families may hold a false one.
+    """The statements that pass Holm's correction, with a family-wise error of `level`.
 
     The smallest of m p-values is compared with level / m, the next with level / (m - 1), and so on up
-    to the first that is larger. None is no statement and does not count (Holm 1979).
+    to the first that is larger (Holm 1979). None is no statement and does not count.
     """
-    each = [nan if own is None else number("p-value", own) for own in p_values]
-    order = sorted((own, place) for place, own in enumerate(each) if not isnan(own))
+    each = [nan if p is None else number("p-value", p) for p in p_values]
+    order = sorted((p, place) for place, p in enumerate(each) if not isnan(p))
     stands = [False] * len(p_values)
-    for left, (own, place) in zip(range(len(order), 0, -1), order, strict=True):
-        # As in `judged`, ends that touch the null to rounding are no statement.
-        if own * left > level + ROUNDING:
+    for left, (p, place) in zip(range(len(order), 0, -1), order, strict=True):
+        # As in `judged`, ends within rounding error of the null are no statement.
+        if p * left > level + ROUNDING:
             break
         stands[place] = True
     return tuple(stands)
 
 
 def disagreeing(measures: Sequence[Required]) -> str:
-    """Which measures say what, for a claim on which they disagree; else which cannot be judged."""
+    """Text on what each measure says of a claim on which they disagree; else on which cannot be judged."""
     by_status: dict[str, list[str]] = {}
-    for own in measures:
-        by_status.setdefault(own.status, []).append(own.name)
+    for measure in measures:
+        by_status.setdefault(measure.status, []).append(measure.name)
     lacking = by_status.get("cannot be judged")
     if lacking:
         return f"{' and '.join(lacking)} cannot be judged"

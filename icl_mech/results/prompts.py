@@ -1,4 +1,4 @@
-"""Which prompts a result rests on, and whether they are enough for its intervals."""
+"""The prompts behind a result, and whether they are enough for its intervals."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -15,14 +15,14 @@ from icl_mech.results.tables import sizes
 from icl_mech.results.wording import counted
 
 FOR_A_TENTH = 48
-"""With so many prompts means are held where a tenth of them is ten times as large."""
+"""Number of prompts at which intervals of means keep coverage if a tenth of the values is ten times as large."""
 
 
 def check_same_prompts(one: Record, other: Record) -> None:
-    """Refuse results of other prompts, or whose prompts are not known.
+    """Reject results of different prompts, or whose prompts are not known.
 
     Raises:
-        ResultError: says which.
+        ResultError: says which of the two it is.
     """
     digests = [
         tuple(
@@ -49,7 +49,7 @@ def paired(
     """A quantity of two results over the same prompts, and the labels of its axes.
 
     Raises:
-        ResultError: other prompts or axes, or a side without values of each prompt.
+        ResultError: different prompts or axes, or a side without per-prompt values.
     """
     check_same_prompts(one, other)
     first, second = one.quantities().get(name), other.quantities().get(name)
@@ -81,19 +81,19 @@ def paired(
 
 
 def basis(result: Record, prompts: str = "", quantity: str | None = None) -> str:
-    """How many prompts the intervals of a result rest on, what they take as given, and doubts.
+    """Note on the intervals of a result: number of prompts, conditions, and doubts.
 
     Args:
-        result: Whose intervals.
-        prompts: Which they are, such as "24 pairs of prompts"; by default their number.
-        quantity: Of which the intervals are, for doubts about them; by default the main one, `""`
+        result: The result with the intervals.
+        prompts: Description of the prompts, such as "24 pairs of prompts"; by default their number.
+        quantity: The quantity whose intervals are checked for doubts; by default the main one, `""`
             for none.
     """
     origin, quantities = result.provenance, result.quantities()
     if not prompts:
         whole = origin.get("prompts", {}).get("count", 0)
-        # A measurement may leave out some of the prompts it is given.
-        count = next((own.count for own in quantities.values()), whole)
+        # A measurement may leave out some of the prompts it was given.
+        count = next((estimated.count for estimated in quantities.values()), whole)
         prompts = counted(count, "prompt")
     shown = quantities.get(next(iter(quantities), "") if quantity is None else quantity)
     text = f"{prompts}, 95 % intervals over prompts{given(result)}"
@@ -101,19 +101,19 @@ def basis(result: Record, prompts: str = "", quantity: str | None = None) -> str
 
 
 def doubts(quantities: Iterable[Quantity]) -> str:
-    """What a note adds, from its semicolon on, where prompts are too few for intervals of values.
+    """Addition to a note, starting with a semicolon, where prompts are too few for intervals of values.
 
-    Fewer than 12 prompts do not show how skewed values are; more may be fewer than
+    Fewer than 12 prompts do not show how skewed values are; more may still be fewer than
     `prompts_needed`. Outcomes, their differences and functions of means have other intervals.
     """
     every = [*quantities]
     if narrow := too_narrow(every):
         return narrow
-    own = [quantity for quantity in every if _of_values(quantity)]
-    few = [quantity.count for quantity in own if quantity.count < FEWEST_VALUES]
+    of_values = [quantity for quantity in every if _of_values(quantity)]
+    few = [quantity.count for quantity in of_values if quantity.count < FEWEST_VALUES]
     if few:
         return f"; {min(few)} prompts do not show how skewed values are ({FEWEST_VALUES} would)"
-    skewed = [found for found in map(too_skewed, own) if found[0]]
+    skewed = [counts for counts in map(too_skewed, of_values) if counts[0]]
     if not skewed:
         return ""
     cells, means, most = (list(part) for part in zip(*skewed, strict=True))
@@ -124,28 +124,28 @@ def doubts(quantities: Iterable[Quantity]) -> str:
 
 
 def too_skewed(quantity: Quantity) -> tuple[int, int, int]:
-    """How many means have values too skewed for so few prompts, of how many, and what it takes."""
+    """Number of means whose values are too skewed for so few prompts, number of means, and prompts needed."""
     needed = prompts_needed(quantity.per_prompt) if _of_values(quantity) else torch.zeros(1)
     above = needed > quantity.count
     return int(above.sum()), needed.numel(), int(needed[above].max()) if bool(above.any()) else 0
 
 
 def doubtful(results: Mapping[str, Record]) -> list[str]:
-    """Sentences on whether the prompts of some results are enough for their intervals, by title."""
-    found: dict[str, list[str]] = {}
+    """Sentences on intervals for which the prompts of some results (by title) may be too few."""
+    by_doubt: dict[str, list[str]] = {}
     counts = []
     for result in results.values():
         for name, quantity in result.quantities().items():
-            own = doubts([quantity])
-            if own:
-                found.setdefault(own.removeprefix("; "), []).append(name.replace("_", " "))
+            doubt = doubts([quantity])
+            if doubt:
+                by_doubt.setdefault(doubt.removeprefix("; "), []).append(name.replace("_", " "))
             if _of_values(quantity):
                 counts.append(quantity.count)
     short = [
-        f"Intervals of {', '.join(dict.fromkeys(names))} may be too short: {own}."
-        for own, names in found.items()
+        f"Intervals of {', '.join(dict.fromkeys(names))} may be too short: {doubt}."
+        for doubt, names in by_doubt.items()
     ]
-    # Values that no prompt has do not show in any statistic of the sample.
+    # Rare values that no prompt has do not show in any statistic of the sample.
     if counts and FEWEST_VALUES <= min(counts) < FOR_A_TENTH:
         short.append(
             f"{min(counts)} prompts say nothing of values that fewer than one prompt in "
@@ -162,25 +162,29 @@ ENDS = {
     "function": "of ratios and other functions of means percentiles of the bootstrap, widened as "
     "Student's t is",
 }
-"""What the ends of an interval are."""
+"""Method of each type of interval, in words."""
 
 
 def kinds_of_ends(results: Mapping[str, Record]) -> str:
-    """A sentence on what the ends of their intervals are, for methods; empty where there are none."""
-    every = (own for result in results.values() for own in result.quantities().values())
-    own = [one for one in every if one.known is None]
+    """A sentence on the methods behind the intervals of some results; empty if there are none."""
+    every = (quantity for result in results.values() for quantity in result.quantities().values())
+    computed = [quantity for quantity in every if quantity.known is None]
     has = {
-        "share": any(one.outcomes for one in own),
-        "change": any(one.kind in ("change", "contrast") for one in own if not one.statistic),
-        "mean": any(map(_of_values, own)),
-        "function": any(one.statistic is not None for one in own),
+        "share": any(quantity.outcomes for quantity in computed),
+        "change": any(
+            quantity.kind in ("change", "contrast")
+            for quantity in computed
+            if not quantity.statistic
+        ),
+        "mean": any(map(_of_values, computed)),
+        "function": any(quantity.statistic is not None for quantity in computed),
     }
     said = "; ".join(text for kind, text in ENDS.items() if has[kind])
     return f"Ends of intervals: {said}." if said else ""
 
 
 def _of_values(quantity: Quantity) -> bool:
-    """Whether its intervals are those of means of values that are not yes or no."""
+    """True if its intervals are of means of non-binary values."""
     return (
         quantity.statistic is None
         and quantity.known is None
@@ -190,11 +194,11 @@ def _of_values(quantity: Quantity) -> bool:
 
 
 def answer_kind(result: Record) -> str:
-    """What the answers of a result are: `classes`, `choices` or `vocabulary`, see `PromptBatch`."""
+    """Kind of answers of a result: `classes`, `choices` or `vocabulary`, see `PromptBatch`."""
     return answer_words.answer_kind(result.provenance)
 
 
 def given(result: Record) -> str:
-    """What intervals of a result take as given, in words; empty if nothing."""
+    """Condition of the intervals of a result, in words; empty if there is none."""
     shared = bool(result.provenance.get("conditional_on_demonstrations"))
     return ", given their shared demonstrations" * shared

@@ -1,8 +1,8 @@
 """`Quantity`: a number per cell that is estimated from prompts, with its interval.
 
-The prompt axis is reduced here, last. A statistic is a function of resampling weights, so
-that a difference of two quantities over the same prompts is paired by construction: both
-are computed from the same weights.
+The prompt axis is reduced here, last. A statistic is a function of resampling weights, so a
+difference of two quantities over the same prompts is paired by construction: both use the
+same weights.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -21,16 +21,16 @@ from icl_mech.metrics.means import Kind
 from icl_mech.results.judging import FEWEST_PROMPTS
 
 Statistic = Callable[[Float[Tensor, "r batch"]], Float[Tensor, " r *cell"]]
-"""Values of resamples, from how often each prompt is drawn (rows add up to 1)."""
+"""Function from resampling weights of prompts (rows add up to 1) to the values of each resample."""
 
 BATCH = "batch"
 """Name of the prompt axis in the types of fields."""
 
 PROMPT = "prompt"
-"""Its name in labelled arrays."""
+"""Name of the prompt axis in labelled arrays."""
 
 DECLARED = "quantity"
-"""Key of the metadata of fields that are declared."""
+"""Metadata key of fields declared with `quantity`."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -43,10 +43,10 @@ class Quantity:
     Attributes:
         dims: Names of the axes of a cell.
         per_prompt: Values of each prompt, prompt axis first.
-        statistic: What is estimated; None: the mean over prompts.
+        statistic: The estimated function; None: the mean over prompts.
         unit: Quantity and unit, for figures.
-        known: Ends of the intervals, where they are of another kind than these.
-        kind: Of the values of means, which decides about their interval: see `mean_ends`.
+        known: Ends of the intervals, where they are computed in another way.
+        kind: Kind of averaged values, which decides their interval: see `mean_ends`.
     """
 
     dims: tuple[str, ...]
@@ -60,7 +60,7 @@ class Quantity:
         """Check that every axis has a name.
 
         Raises:
-            ResultError: it does not.
+            ResultError: an axis without a name, or a name without an axis.
         """
         if self.per_prompt.ndim != 1 + len(self.dims) and self.statistic is None:
             raise ResultError(
@@ -75,12 +75,12 @@ class Quantity:
 
     @property
     def outcomes(self) -> bool:
-        """True for means of yes or no, or of scores that stand for it."""
-        own = self.per_prompt.dtype == torch.bool or self.kind == "outcome"
-        return own and self.statistic is None
+        """True for means of binary values, or of scores that stand for them."""
+        scored = self.per_prompt.dtype == torch.bool or self.kind == "outcome"
+        return scored and self.statistic is None
 
     def of(self, weights: Float[Tensor, "r batch"]) -> Float[Tensor, " r *cell"]:
-        """Values of resamples."""
+        """Values of each resample."""
         if self.statistic is not None:
             return self.statistic(weights)
         flat = self.per_prompt.double().reshape(self.count, -1)
@@ -94,7 +94,7 @@ class Quantity:
         return self.statistic(everything)[0]
 
     def ends(self) -> tuple[Float[Tensor, " *cell"], Float[Tensor, " *cell"]]:
-        """Ends of the 95 % interval: of means `mean_ends`, of other functions percentiles."""
+        """Ends of the 95 % interval: `mean_ends` for means, bootstrap percentiles for other functions."""
         if self.known is not None:
             return self.known
         low, high = self._ends
@@ -109,7 +109,7 @@ class Quantity:
     def minus(self, other: "Quantity") -> tuple[Tensor, Tensor, Tensor]:
         """Value, low and high of the paired difference over the same prompts."""
         if self.statistic is None and other.statistic is None:
-            # Differences first: prompts that do not change then leave exactly 0.
+            # Subtract before averaging: unchanged prompts then contribute exactly 0.
             changes = self.per_prompt.double() - other.per_prompt.double()
             low, high = mean_ends(changes, self.kind_minus(other))
         else:
@@ -118,20 +118,20 @@ class Quantity:
         return self.value() - other.value(), low, high
 
     def kind_minus(self, other: "Quantity") -> Kind:
-        """Of the values of a paired difference."""
+        """Kind of the values of a paired difference."""
         if self.outcomes and other.outcomes:
             return "change"
         return "contrast" if self.kind == other.kind == "change" else "value"
 
 
 FEW = range(2, FEWEST_PROMPTS)
-"""One prompt has no interval."""
+"""Numbers of prompts with too narrow intervals; a single prompt has none."""
 
 
 def too_narrow(quantities: Iterable[Quantity]) -> str:
-    """What is said of statistics of few prompts, from its semicolon on: percentiles of resamples hold too little.
+    """Addition to a note, starting with a semicolon, on bootstrap percentiles of few prompts.
 
-    Of two prompts .50 of their intervals hold the true value, of three .76, of four .87, of six .91.
+    Their coverage is .50 with two prompts, .76 with three, .87 with four, .91 with six.
     """
     few = [q.count for q in quantities if q.statistic and not q.known and q.count in FEW]
     at_least = f"({FEWEST_PROMPTS} at least)"
@@ -139,11 +139,11 @@ def too_narrow(quantities: Iterable[Quantity]) -> str:
 
 
 KEPT = "_kept"
-"""Under this name a result keeps what was asked of it."""
+"""Attribute under which a result caches the values of its methods."""
 
 
 def _state(value: object) -> Hashable:
-    """Another one for another value, and for a tensor that was changed in place."""
+    """Cache key of a value, which changes when a tensor is modified in place."""
     if isinstance(value, tuple) and value and isinstance(value[0], Tensor):
         return tuple(map(_state, value))
     if isinstance(value, Tensor) and not value.is_inference():
@@ -152,16 +152,16 @@ def _state(value: object) -> Hashable:
 
 
 def kept(method: F) -> F:
-    """A result's method, asked once as long as no field changes: every number shown asks again."""
+    """Cache a method of a result as long as no field changes, since every displayed number calls it."""
 
     @wraps(method)
     def asked(self: object, *given: Hashable, **named: Hashable) -> Any:
-        own = vars(self).setdefault(KEPT, {})
+        answers = vars(self).setdefault(KEPT, {})
         state = [_state(value) for name, value in vars(self).items() if name != KEPT]
         key = (asked, given, *named.items(), *state)
-        if key not in own:
-            own[key] = method(self, *given, **named)
-        return dict(own[key]) if isinstance(own[key], dict) else own[key]
+        if key not in answers:
+            answers[key] = method(self, *given, **named)
+        return dict(answers[key]) if isinstance(answers[key], dict) else answers[key]
 
     return cast(F, asked)
 
@@ -169,7 +169,7 @@ def kept(method: F) -> F:
 def function_of_means(
     per_prompt: Float[Tensor, " batch *rest"], function: Callable[[Tensor], Tensor]
 ) -> Statistic:
-    """The statistic `function(mean over prompts that have a number)`: ratios are recomputed in each resample."""
+    """The statistic `function(mean over prompts that are not NaN)`: ratios are recomputed in each resample."""
 
     def statistic(weights: Float[Tensor, "r batch"]) -> Tensor:
         return function(means_over(weights, per_prompt))
@@ -182,26 +182,26 @@ def quantity(
 ) -> Any:
     """A field of a result whose mean over prompts is a quantity.
 
-    `similarity: Float[Tensor, "batch layer"] = quantity("cosine")`. Where a result has such fields,
-    its others are none, and a field that holds None (`default=None`) is left out.
+    `similarity: Float[Tensor, "batch layer"] = quantity("cosine")`. If a result has such fields,
+    its other fields are no quantities, and a field that holds None (`default=None`) is left out.
 
     Args:
         unit: Quantity and unit, for figures.
-        kind: Of its values, which decides about the interval: see `mean_ends`.
-        name: Of the quantity; by default that of the field.
-        default: Of the field.
+        kind: Kind of its values, which decides the interval: see `mean_ends`.
+        name: Name of the quantity; by default that of the field.
+        default: Default of the field.
     """
     return field(default=default, metadata={DECLARED: (name, unit, kind)})
 
 
 def typed_quantities(result: Any) -> dict[str, Quantity]:
-    """The means of fields whose types name a prompt axis: axes are read from the types.
+    """Means of fields whose types name a prompt axis, with axes read from the types.
 
-    `Float[Tensor, "batch score layer"]` gives a quantity with the axes `score` and `layer`. Those that
-    are declared (`quantity`) if there are any, else all; integers are ids or classes, whose means
-    say nothing.
+    `Float[Tensor, "batch score layer"]` gives a quantity with the axes `score` and `layer`. Only
+    fields declared with `quantity` if there are any, else all; integers are ids or classes, whose
+    means are meaningless.
     """
-    found = {}
+    quantities = {}
     some = any(DECLARED in item.metadata for item in fields(result))
     for item, tensor, axes in _prompt_fields(result):
         if some and DECLARED not in item.metadata:
@@ -210,12 +210,12 @@ def typed_quantities(result: Any) -> dict[str, Quantity]:
             name, unit, kind = item.metadata.get(DECLARED, ("", "", "value"))
             dims = tuple(axis for axis in axes if axis != BATCH)
             per_prompt = tensor.movedim(axes.index(BATCH), 0)
-            found[name or item.name] = Quantity(dims, per_prompt, unit=unit, kind=kind)
-    return found
+            quantities[name or item.name] = Quantity(dims, per_prompt, unit=unit, kind=kind)
+    return quantities
 
 
 def _prompt_fields(result: Any) -> Iterator[tuple[Field[Any], Tensor, tuple[str, ...]]]:
-    # Types may stand there as text (`from __future__ import annotations`).
+    # Types may be strings (`from __future__ import annotations`).
     hints = get_type_hints(type(result))
     for item in fields(result):
         value = getattr(result, item.name)
@@ -241,7 +241,7 @@ def axes_of(kind: Any, ndim: int) -> tuple[str, ...] | None:
 
 
 def _spread(axes: tuple[str, ...], ndim: int) -> tuple[str, ...]:
-    """`batch *demo layer` for three axes is `batch demo layer`, for two `batch layer`."""
+    """Expand a variadic axis: `batch *demo layer` is `batch demo layer` for three axes, `batch layer` for two."""
     place = next(i for i, axis in enumerate(axes) if axis.startswith("*"))
     count = ndim - len(axes) + 1
     name = axes[place][1:]
@@ -252,12 +252,12 @@ def _spread(axes: tuple[str, ...], ndim: int) -> tuple[str, ...]:
 def labels_of(
     quantities: Mapping[str, Quantity], given: Mapping[str, Sequence[Any]]
 ) -> dict[str, list[Any]]:
-    """The labels along every axis: those given, else 0, 1, ...
+    """The labels along every axis: the given ones, else 0, 1, ...
 
     Raises:
         ResultError: one axis name with two lengths, or labels of another length.
     """
-    found: dict[str, list[Any]] = {}
+    labels_by_axis: dict[str, list[Any]] = {}
     for name, quantity in quantities.items():
         shape = quantity.value().shape
         for dim, size in zip(quantity.dims, shape, strict=True):
@@ -266,10 +266,10 @@ def labels_of(
                 raise ResultError(
                     f"{name} has {size} cells along {dim!r}, but there are {len(labels)} labels."
                 )
-            if len(found.get(dim, labels)) != len(labels):
+            if len(labels_by_axis.get(dim, labels)) != len(labels):
                 raise ResultError(
-                    f"The axis {dim!r} has {len(found[dim])} cells in one quantity and {size} in "
+                    f"The axis {dim!r} has {len(labels_by_axis[dim])} cells in one quantity and {size} in "
                     f"{name}; give axes of different lengths different names."
                 )
-            found[dim] = labels
-    return found
+            labels_by_axis[dim] = labels
+    return labels_by_axis

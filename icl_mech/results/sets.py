@@ -1,6 +1,6 @@
-"""Several results in one folder: one below another, listed with what belongs to all of them.
+"""Several results in one folder: one subfolder each, and an index with what they have in common.
 
-`analysis.json` is the list; `prompts.json` holds the prompts they are of.
+`analysis.json` is the index; `prompts.json` holds their prompts.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -27,13 +27,13 @@ INDEX = "analysis.json"
 
 
 class About(NamedTuple):
-    """What is saved once for several results.
+    """Information saved once for several results.
 
     Attributes:
         title: Model and task.
-        notes: What was left out and why.
-        made: When and how they were made, plain values.
-        prompts: What the prompts of the study are, plain values of each batch.
+        notes: Measurements that were left out, and why.
+        made: When and how the results were made, plain values.
+        prompts: The prompts of the study, plain values of each batch.
     """
 
     title: str
@@ -43,7 +43,7 @@ class About(NamedTuple):
 
 
 def paths_of(names: Iterable[str], *, page: bool = False, prompts: bool = True) -> list[str]:
-    """What is written when results of these names are saved; the index comes last but for a page."""
+    """Files written when results of these names are saved; the index comes last, but for a page."""
     parts = [f"{name}/{file}" for name in names for file in FILES]
     return [*parts, *([PROMPTS] if prompts else []), INDEX, *([PAGE] if page else [])]
 
@@ -64,7 +64,7 @@ def write_results(
 
 
 def list_results(place: Folder, names: Collection[str], about: About) -> None:
-    """Write the list of results that lie in a folder, or were put there, and their prompts.
+    """Write the index of the results in a folder and their prompts.
 
     Raises:
         ResultError: it cannot be written.
@@ -74,13 +74,13 @@ def list_results(place: Folder, names: Collection[str], about: About) -> None:
         place.keep(path)
     if about.prompts:
         place.put(PROMPTS, sealed({"format": FORMAT, "batches": about.prompts}, compact=True))
-    # Beside other files an earlier study's prompts may lie; the number says whose they are.
+    # The folder may hold the prompts of an earlier study; the number tells whether they belong to this one.
     document = {"title": about.title, "results": list(names), "notes": about.notes}
     place.commit(index, {**document, "made": about.made, "prompts": len(about.prompts)})
 
 
 def read_results(folder: str | Path) -> tuple[dict[str, Result], About]:
-    """Results by name, and what belongs to all of them.
+    """Results by name, and what they have in common.
 
     Raises:
         ResultError: missing or damaged files, or a newer layout.
@@ -103,7 +103,7 @@ def _read(folder: Path) -> tuple[dict[str, Result], About]:
 
 
 def _prompts(folder: Path, index: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The prompts an index speaks of: none in earlier layouts."""
+    """The prompts that an index lists: none in earlier layouts."""
     count = index.get("prompts", 0)
     if count == 0:
         return []

@@ -1,4 +1,4 @@
-"""`Shown`: how a record is shown and kept: its heading, figures, notebook display and files."""
+"""`Shown`: display and storage of a record: its heading, figures, notebook display and files."""
 
 import re
 from collections.abc import Callable
@@ -38,13 +38,13 @@ def _block(show: str, part: str) -> str:
 
 
 def _words_of(kind: type) -> list[str]:
-    """Of a class name, without `Result`."""
+    """Words of a class name, without `Result`."""
     return re.split(r"(?<=[a-z0-9])(?=[A-Z])", kind.__name__.removesuffix("Result"))
 
 
 @cache
 def look_of(stem: str) -> Callable[..., Shape] | None:
-    """How results of a method are drawn, where that does not follow from what they declare."""
+    """The drawing function of a method, None where the drawing follows from what its results declare."""
     name = f"icl_mech.looks.{stem}"
     if find_spec(name) is None:
         return None
@@ -62,10 +62,10 @@ class Shown(Record):
 
         Args:
             *given: One of `shows`, by default the first; then options in their order.
-            **options: Those of `icl_mech.looks.METHOD.drawing`.
+            **options: Options of `icl_mech.looks.METHOD.drawing`.
 
         Raises:
-            ResultError: unknown `show` or option, or it has no figure.
+            ResultError: an unknown `show` or option, or a result without a figure.
         """
         look = look_of(self.stem())
         draw = self.usual_drawing if look is None else MethodType(look, self)
@@ -76,16 +76,16 @@ class Shown(Record):
         return drawn
 
     def usual_drawing(self) -> Shape:
-        """The shape of a result for which nothing else is said.
+        """The shape of a result whose method has no drawing function.
 
         Raises:
-            ResultError: it has no figure.
+            ResultError: a result without a figure.
         """
         raise ResultError(f"A {type(self).__name__} has no figure.")
 
     @classmethod
     def stem(cls) -> str:
-        """Name of its method, by which its words and its look are found: `isolation_map` of IsolationMapResult."""
+        """Name of its method, which names its text file and drawing function: `isolation_map` for IsolationMapResult."""
         return "_".join(_words_of(cls)).lower()
 
     @property
@@ -103,11 +103,11 @@ class Shown(Record):
 
     @property
     def page_definitions(self) -> tuple[Definition, ...]:
-        """Formulas on a page, in the words for the prompts' kind of answer."""
+        """Formulas on a page, worded for the prompts' kind of answer."""
         return in_words_of(answer_kind(self.provenance), self.definitions)
 
     def on_page(self) -> tuple[str, ...]:
-        """Which of `shows` a page shows."""
+        """The options of `shows` that a page shows."""
         return self.shows[:1]
 
     def is_drawn(self, show: str) -> bool:
@@ -115,25 +115,27 @@ class Shown(Record):
         return True
 
     def figures(self) -> list[Figure]:
-        """What a page shows of this result, each figure with its sentences."""
+        """Figures of this result on a page, each with its sentences."""
         words, shows = self.sentences, self.on_page()
         if not any(_block(show, "answer") in words for show in shows):
             return [Figure(show, answer=self.summary()) for show in shows[:1]]
-        found = []
+        figures = []
         for show in shows:
             question, answer, caption, establishes, limits, short = (
                 words.say(_block(show, part), result=self) for part in PARTS
             )
             drawn = self.is_drawn(show)
-            found.append(Figure(show, question, answer, caption, establishes, limits, short, drawn))
-        return found
+            figures.append(
+                Figure(show, question, answer, caption, establishes, limits, short, drawn)
+            )
+        return figures
 
     def plot(self, show: str | None = None, **options: Any) -> "go.Figure":
         """The interactive plotly figure.
 
         Args:
             show: What to show, one of `shows`.
-            **options: Those of the result's `drawing`.
+            **options: Options of the result's `drawing`.
 
         Raises:
             ResultError: unknown `show`, or a result without a figure.
@@ -146,18 +148,18 @@ class Shown(Record):
         return figure(self.drawn(**options))
 
     def drawn(self, **options: Any) -> Shape:
-        """Its `drawing`; of too few prompts for intervals the points alone, which the note says.
+        """Its `drawing`; points alone if there are too few prompts for intervals, as the note then says.
 
         Args:
-            **options: Those of `drawing`.
+            **options: Options of `drawing`.
         """
         return points_of_few(checked(ResultError)(self.drawing)(**options), self.quantities())
 
     def check_show(self, show: str) -> None:
-        """Refuse what this result cannot show.
+        """Reject an option that this result cannot show.
 
         Raises:
-            ResultError: lists what it can.
+            ResultError: lists the known options.
         """
         if show not in self.shows:
             known = [name for name in self.shows if name]
@@ -167,7 +169,7 @@ class Shown(Record):
             raise ResultError(f"show={show!r}. {hint}")
 
     def check_number(self, name: str, given: int, count: int) -> None:
-        """Refuse the number of a prompt, or of what else counts from 0, that is not there.
+        """Reject an index of a prompt, or of anything else counted from 0, that is out of range.
 
         Raises:
             ResultError: says how many there are.
@@ -176,7 +178,7 @@ class Shown(Record):
             raise ResultError(f"{name}={given}; there are {count}, counted from 0.")
 
     def shown(self) -> "list[str | go.Figure]":
-        """What a notebook shows: the summary and the figure, if it has one."""
+        """Notebook output: the summary and the figure, if there is one."""
         try:
             return [self.summary(), self.plot()]
         except ResultError:
@@ -200,8 +202,8 @@ class Shown(Record):
                 them, all others stay.
 
         Raises:
-            ResultError: the folder cannot be written, or holds files that would be lost; values
-                that do not fit the types of their fields.
+            ResultError: the folder cannot be written or holds files that would be lost, or values
+                do not fit the types of their fields.
         """
         with Folder(folder, overwrite=overwrite, files=FILES) as place:
             write_result(self, place)
@@ -209,7 +211,7 @@ class Shown(Record):
 
     @classmethod
     def load(cls: type[R], folder: str | Path) -> R:
-        """Read what `save` wrote.
+        """Load a result written by `save`.
 
         Raises:
             ResultError: missing or damaged files, another kind of result, or a newer layout.

@@ -24,9 +24,9 @@ def write_result(result: Record, place: Folder, part: str = "") -> None:
     """Write one result: alone into its folder, or as a named part of what the folder holds.
 
     Raises:
-        ResultError: values that could not be loaded again, or a disk that is full or failing.
+        ResultError: values that could not be loaded again, or a full or failing disk.
     """
-    values = {item.name: getattr(result, item.name) for item in fields(result)}
+    values = {field.name: getattr(result, field.name) for field in fields(result)}
     check_values(type(result), values)
     tensors: dict[str, torch.Tensor] = {}
     for name, value in list(values.items()):
@@ -53,10 +53,10 @@ def _tensor_bytes(result: Record, tensors: Mapping[str, torch.Tensor]) -> bytes:
     storages: set[int] = set()
     try:
         for name, tensor in tensors.items():
-            one = tensor.detach().cpu().contiguous()
-            storage = one.untyped_storage().data_ptr()
-            # The format refuses tensors that share memory.
-            plain[name] = one.clone() if storage in storages else one
+            dense = tensor.detach().cpu().contiguous()
+            storage = dense.untyped_storage().data_ptr()
+            # The format rejects tensors that share memory.
+            plain[name] = dense.clone() if storage in storages else dense
             storages.add(storage)
         return save(plain)
     except (
@@ -74,7 +74,7 @@ def _tensor_bytes(result: Record, tensors: Mapping[str, torch.Tensor]) -> bytes:
 
 
 def load_as(kind: type[R], folder: str | Path) -> R:
-    """A saved result of this kind.
+    """Load a saved result of this kind.
 
     Raises:
         ResultError: missing or damaged files, an unknown or another kind, or a newer layout.
@@ -94,10 +94,10 @@ def _of_kind(kind: type[R], loaded: Record, folder: Path) -> R:
 
 
 def load_part(kind: type[R], folder: Path, name: str, index: Mapping[str, Any]) -> R:
-    """One of the results that an analysis lists.
+    """Load one of the results that an analysis lists.
 
     Raises:
-        ResultError: as `load_as`, or another result than the one that was saved.
+        ResultError: as `load_as`, or a different result from the one that was saved.
     """
     if index["format"] == 1:
         return load_as(kind, folder / name)
@@ -112,7 +112,7 @@ def load_part(kind: type[R], folder: Path, name: str, index: Mapping[str, Any]) 
 
 
 def steadily(read: Callable[[], T], index: Path) -> T:
-    """What `read` gives; again if another process replaced the index meanwhile."""
+    """Return `read()`, retried if another process replaced the index meanwhile."""
     while True:
         before = _version(index)
         try:
@@ -123,7 +123,7 @@ def steadily(read: Callable[[], T], index: Path) -> T:
 
 
 def _version(file: Path) -> tuple[int, int, bytes | None] | None:
-    """Differs if a file was replaced, also by one of equal content."""
+    """Version of a file, which differs if it was replaced, even by one of equal content."""
     try:
         status = file.stat()
     except (OSError, ValueError):
@@ -139,17 +139,17 @@ def _bytes(file: Path) -> bytes | None:
 
 
 def content_of(folder: Path, path: str, checksum: str | None) -> bytes:
-    """The content of a file of a saved folder, wherever it lies while it is being replaced.
+    """The content of a file of a saved folder, even while it is being replaced.
 
     Raises:
-        ResultError: it is missing, or has not the checksum it was saved with.
+        ResultError: a missing file, or one without the checksum it was saved with.
     """
     places = [folder / path]
     if checksum is not None:
         above = hidden(folder.parent, f"{folder.name}/{path}", checksum)
-        # Last its final name: it is moved there while others look.
+        # The final name comes last: the file may be moved there between two lookups.
         places = [hidden(folder, path, checksum), above, folder / path]
-    contents = [found for place in places if (found := _bytes(place)) is not None]
+    contents = [data for place in places if (data := _bytes(place)) is not None]
     for content in contents:
         if checksum in (None, digest(content)):
             return content
@@ -190,23 +190,23 @@ def _loaded(document: Mapping[str, Any], folder: Path) -> Record:
 def _made(
     kind: type[Record], plain: Mapping[str, Any], tensors: Mapping[str, torch.Tensor], folder: Path
 ) -> Record:
-    """The result from its values, if they are what its fields declare."""
+    """The result built from its values, if they fit the types of its fields."""
     values = {key: value if key == "provenance" else _tuples(value) for key, value in plain.items()}
     for name in {name.split("/")[0] for name in tensors}:
-        own = {key: tensor for key, tensor in tensors.items() if key.split("/")[0] == name}
-        many = tuple(own[key] for i in range(len(own)) if (key := f"{name}/{i}") in own)
-        if name in values or (set(own) != {name} and len(many) < len(own)):
+        parts = {key: tensor for key, tensor in tensors.items() if key.split("/")[0] == name}
+        many = tuple(parts[key] for i in range(len(parts)) if (key := f"{name}/{i}") in parts)
+        if name in values or (set(parts) != {name} and len(many) < len(parts)):
             raise ResultError(f"The result at {folder} is damaged: {name} is there in odd parts.")
-        values[name] = own.get(name, many)
+        values[name] = parts.get(name, many)
     values = {kind.renamed.get(name, name): value for name, value in values.items()}
     missing = [
-        item.name
-        for item in fields(kind)
-        if item.name not in values and item.default is item.default_factory is MISSING
+        field.name
+        for field in fields(kind)
+        if field.name not in values and field.default is field.default_factory is MISSING
     ]
     if missing:
         raise ResultError(f"The result at {folder} is damaged: it lacks {', '.join(missing)}.")
-    known = {item.name: values[item.name] for item in fields(kind) if item.name in values}
+    known = {field.name: values[field.name] for field in fields(kind) if field.name in values}
     try:
         check_values(kind, known)
         return kind(**known)
@@ -215,4 +215,4 @@ def _made(
 
 
 def _tuples(value: object) -> Any:
-    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
+    return tuple(_tuples(entry) for entry in value) if isinstance(value, list) else value

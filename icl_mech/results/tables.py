@@ -10,13 +10,13 @@ if TYPE_CHECKING:
     import xarray as xr
 
 ENDS = ("value", "low", "high")
-"""Along the axis `end` of estimates."""
+"""Labels along the axis `end` of estimates."""
 
 
 def estimated(
     name: str, quantity: Quantity, coordinates: Mapping[str, Sequence[Any]]
 ) -> "xr.DataArray":
-    """A quantity with its 95 % interval: the axis `end`, then those of a cell, with their labels."""
+    """A quantity with its 95 % interval: the axis `end`, then the axes of a cell, with their labels."""
     import xarray as xr
 
     labels = labels_of({name: quantity}, coordinates)
@@ -34,14 +34,14 @@ def per_prompt(
 
     labels = labels_of(quantities, coordinates)
     arrays = {
-        name: xr.DataArray(own.per_prompt.numpy(), dims=(PROMPT, *own.dims))
-        for name, own in quantities.items()
-        # A statistic may have other axes than the values it is made from, or longer ones.
-        if own.per_prompt.shape[1:] == tuple(len(labels[dim]) for dim in own.dims)
+        name: xr.DataArray(quantity.per_prompt.numpy(), dims=(PROMPT, *quantity.dims))
+        for name, quantity in quantities.items()
+        # A statistic may have other axes than the per-prompt values behind it, or longer ones.
+        if quantity.per_prompt.shape[1:] == tuple(len(labels[dim]) for dim in quantity.dims)
     }
     used = {dim for array in arrays.values() for dim in array.dims}
     return xr.Dataset(
-        arrays, {dim: own for dim, own in labels.items() if dim in used}, {"kind": kind}
+        arrays, {dim: values for dim, values in labels.items() if dim in used}, {"kind": kind}
     )
 
 
@@ -57,29 +57,29 @@ def across(found: "xr.DataArray") -> "pd.DataFrame":
     first, *rest = (str(dim) for dim in found.dims[1:]) if found.ndim > 1 else ("",)
     if not first:
         return table({str(found.attrs.get("unit", "value")): found})
-    parts = {str(own): found.sel({first: own}) for own in found[first].values.tolist()}
+    parts = {str(label): found.sel({first: label}) for label in found[first].values.tolist()}
     return _columns(rest, found, parts)
 
 
 def _columns(
-    dims: Sequence[str], found: "xr.DataArray", parts: Mapping[str, "xr.DataArray"]
+    dims: Sequence[str], estimates: "xr.DataArray", parts: Mapping[str, "xr.DataArray"]
 ) -> "pd.DataFrame":
     import pandas as pd
 
     columns = {
         f"{name}{suffix}": end.flatten().tolist()
-        for name, own in parts.items()
-        for end, suffix in zip(own.values, ("", "_low", "_high"), strict=True)
+        for name, array in parts.items()
+        for end, suffix in zip(array.values, ("", "_low", "_high"), strict=True)
     }
     if not dims:
         return pd.DataFrame(columns)
-    cells = [found[dim].values.tolist() for dim in dims]
+    cells = [estimates[dim].values.tolist() for dim in dims]
     return pd.DataFrame(columns, pd.MultiIndex.from_product(cells, names=dims)).reset_index()
 
 
 def sizes(labels: Mapping[str, list[Any]]) -> str:
     """The axes with their numbers of labels, for messages."""
-    return ", ".join(f"{dim} ({len(own)})" for dim, own in labels.items()) or "no axes"
+    return ", ".join(f"{dim} ({len(names)})" for dim, names in labels.items()) or "no axes"
 
 
 def listed(labels: Any, most: int = 8) -> str:

@@ -1,4 +1,4 @@
-"""Values against the types of a result's fields, before they are saved and after they are loaded."""
+"""Checks of values against the types of a result's fields, before saving and after loading."""
 
 from collections.abc import Mapping, Sequence
 from types import NoneType, UnionType
@@ -12,16 +12,16 @@ from icl_mech.errors import ResultError
 
 
 def check_values(kind: type, values: Mapping[str, Any]) -> None:
-    """Refuse values that are not what the fields of a kind declare.
+    """Reject values that do not fit the types of a kind's fields.
 
-    Axes of one name have one length in all tensors that are fields of their own.
+    Axes of one name must have one length in all tensors that are fields themselves.
 
     Raises:
         ResultError: names the field.
     """
     try:
         hints = get_type_hints(kind)
-    except NameError:  # types that exist while checking only
+    except NameError:  # types that exist during type checking only
         return
     with jaxtyped("context"):
         for name, value in values.items():
@@ -33,10 +33,10 @@ def check_values(kind: type, values: Mapping[str, Any]) -> None:
 
 
 def fits(value: object, hint: Any) -> bool:
-    """True if a value could be what a type says, as far as a file can hold it.
+    """True if a value fits a type, as far as a file can represent it.
 
-    A file holds sequences as lists, keys as text, and numbers that are not finite as nothing or
-    their names. Types that are not known here fit all that a file holds but tensors.
+    Files hold sequences as lists, keys as text, and non-finite numbers as null or their names.
+    Unknown types fit everything a file can hold except tensors.
     """
     value = value.item() if isinstance(value, np.generic) else value
     origin, args = get_origin(hint), get_args(hint)
@@ -50,9 +50,9 @@ def fits(value: object, hint: Any) -> bool:
         inside = () if args == ((),) else args
         return _is_sequence(value) and len(value) == len(inside) and all(map(_fits, value, inside))
     if args and isinstance(origin, type) and issubclass(origin, Sequence):
-        return _is_sequence(value) and all(_fits(one, args[0]) for one in value)
+        return _is_sequence(value) and all(_fits(entry, args[0]) for entry in value)
     if args and isinstance(origin, type) and issubclass(origin, Mapping):
-        return isinstance(value, Mapping) and all(_fits(one, args[1]) for one in value.values())
+        return isinstance(value, Mapping) and all(_fits(entry, args[1]) for entry in value.values())
     if hint is float:
         return value in (None, "inf", "-inf") or _is_number(value, int | float)
     if hint is int:
@@ -63,13 +63,13 @@ def fits(value: object, hint: Any) -> bool:
 
 
 def _fits(value: object, hint: object) -> bool:
-    """As `fits`; axes inside of a container have lengths of their own."""
+    """Like `fits`, but axis lengths inside a container are independent of those outside."""
     with jaxtyped("context"):
         return fits(value, hint)
 
 
 def _is_plain(value: object) -> bool:
-    """True for what JSON holds; anything else would come back as text."""
+    """True for values that JSON can hold; anything else would be loaded as text."""
     if isinstance(value, Mapping):
         return all(map(_is_plain, value.values()))
     if _is_sequence(value):

@@ -1,4 +1,4 @@
-"""Numbers and lists as the texts of a page write them: one way for all results."""
+"""Formatting of numbers and lists in the texts of a page, the same for all results."""
 
 from collections.abc import Iterable
 from math import ceil, isfinite
@@ -15,16 +15,16 @@ SHARES = {0.25: "a quarter of", 0.5: "half", 0.75: "three quarters of"}
 def told(value: float, *, sign: bool = False, digits: int = 2) -> str:
     """A number with two decimals and a true minus sign.
 
-    More decimals where two would read as exactly 0 or exactly 1, which a text may rest on.
+    More decimals where two would read as exactly 0 or exactly 1, which could mislead.
 
     Args:
-        value: The number; not-a-number reads `undefined`.
-        sign: Also write the sign of positive numbers, as differences have it.
-        digits: Decimals, instead of two.
+        value: The number; NaN reads `undefined`.
+        sign: Also write the sign of positive numbers, as for differences.
+        digits: Number of decimals.
     """
     if not isfinite(value):
         return "undefined" if value != value else ("∞" if value > 0 else f"{MINUS}∞")
-    value = round(value, 9)  # ends of intervals are computed
+    value = round(value, 9)  # rounding error of computed ends
     while digits < 5 and _misleads(value, digits):
         digits += 1
     text = f"{abs(value):.{digits}f}"
@@ -35,11 +35,11 @@ def told(value: float, *, sign: bool = False, digits: int = 2) -> str:
 
 
 def told_bound(value: float) -> str:
-    """A bound that numbers must lie beyond: rounded up, with more decimals where two would move it by a fifth."""
+    """A bound that numbers must exceed: rounded up, with more decimals where two would move it by a fifth."""
     if not isfinite(value):
         return told(value)
     ups = {digits: float(ceil(round(value * 10**digits, 6)) / 10**digits) for digits in range(2, 7)}
-    digits = next((own for own, up in ups.items() if up - value <= abs(value) / 5), 6)
+    digits = next((places for places, up in ups.items() if up - value <= abs(value) / 5), 6)
     return told(ups[digits], digits=digits)
 
 
@@ -60,7 +60,7 @@ def counted(count: int, one: str, many: str = "") -> str:
 
 
 def share_of(share: float) -> str:
-    """A share before what it is of: `half`, `a quarter of`."""
+    """A share as words before a noun: `half`, `a quarter of`."""
     return SHARES.get(share, f"{share:g} of")
 
 

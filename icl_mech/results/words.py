@@ -1,9 +1,9 @@
-"""`Words`: the sentences of a method or a study, which stand in a text file of Jinja blocks in `icl_mech/words`.
+"""`Words`: the sentences of a method or a study, in a text file of Jinja blocks in `icl_mech/words`.
 
-A block is rendered with what it speaks of (`result`, ...), with the filters of `FILTERS` and what `shared.jinja` defines.
-All white space reads as one blank, and none stands before a comma, so that the lines of a file end where an editor likes;
-words of prompts keep theirs by `| verbatim`.
-A file is read when the first of its sentences is asked for; a name that is not there is an error (`StrictUndefined`).
+A block is rendered with its variables (`result`, ...), the filters of `FILTERS` and the definitions of `shared.jinja`.
+Any run of white space becomes one blank, removed before a comma, so that lines of a file may be broken anywhere;
+`| verbatim` keeps the white space of words from prompts.
+A file is read when the first of its sentences is needed; an unknown name is an error (`StrictUndefined`).
 """
 
 import re
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 FOLDER = Path(__file__).parents[1] / "words"
 
 KEPT = 0xF0000
-"""White space of `verbatim` texts stands so much higher among the characters until the sentence is done."""
+"""Offset by which `verbatim` moves white space to private characters until the sentence is rendered."""
 
 SPACE = re.compile(r"\s")
 KEPT_SPACE = re.compile(f"[{chr(KEPT)}-{chr(KEPT + 0x3000)}]")
@@ -71,7 +71,7 @@ class Words:
     """
 
     def __init__(self, stem: str) -> None:
-        """Of this name; the file may lack."""
+        """Select the file by name; it need not exist."""
         self.stem = stem
 
     def __contains__(self, block: str) -> bool:
