@@ -13,14 +13,12 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from statistics import median
 
 from tests import test_architecture
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = "icl_mech"
-
-LONG = 50
-"""Lines of a function that is counted as a long one begin after so many."""
 
 RUN = 6
 """Code lines that stand twice in the same words are a duplicate from so many on."""
@@ -28,12 +26,11 @@ RUN = 6
 ABOUT = {
     "code lines": "neither empty, nor a comment, nor a string that stands alone (docstrings)",
     "files": "*.py",
-    "longest file": "lines, all of them counted",
     "import circles": "groups of modules that import each other, exemptions in the test counted",
     "exempted arrows": "entries of CIRCLES in tests/test_architecture.py",
     "public names": "icl_mech.__all__",
     "public names of metrics": "icl_mech.metrics.__all__",
-    "long functions": f"more than {LONG} lines from `def` to the last, docstring and all",
+    "names of a measurement": "imported from this package by a file of icl_mech/measurements that makes a function (`door`), median",
     "Any parameters": "annotated exactly `Any`; `*args` and `**kwargs` are not counted",
     "fmt: skip": "how often it stands there",
     "type: ignore": "how often it stands there",
@@ -56,12 +53,11 @@ def figures(root: Path = ROOT) -> dict[str, int]:
     return {
         "code lines": sum(map(len, code.values())),
         "files": len(texts),
-        "longest file": max(text.count("\n") for text in texts.values()),
         "import circles": len(circles(package)),
         "exempted arrows": exempted(root),
         "public names": public_names(trees["__init__.py"]),
         "public names of metrics": public_names(trees["metrics/__init__.py"]),
-        "long functions": sum(own.end_lineno - own.lineno + 1 > LONG for own in functions),
+        "names of a measurement": names_of_measurements(texts, trees),
         "Any parameters": sum(map(any_parameters, functions)),
         "fmt: skip": sum(text.count("fmt: skip") for text in texts.values()),
         "type: ignore": sum(text.count("type: ignore") for text in texts.values()),
@@ -122,6 +118,20 @@ def public_names(tree: ast.Module) -> int:
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":
             return len(ast.literal_eval(node.value))
     raise SystemExit("no literal __all__ in a module that the table counts the names of")
+
+
+def names_of_measurements(texts: Mapping[str, str], trees: Mapping[str, ast.Module]) -> int:
+    """The median number of names that a measurement imports from the package."""
+    counts = [
+        sum(
+            len(node.names)
+            for node in trees[name].body
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(PACKAGE)
+        )
+        for name, text in texts.items()
+        if name.startswith("measurements/") and re.search(r"^\w+ = door\(", text, re.MULTILINE)
+    ]
+    return round(median(counts)) if counts else 0
 
 
 def exempted(root: Path) -> int:
