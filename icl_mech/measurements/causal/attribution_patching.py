@@ -175,7 +175,7 @@ class AttributionPatchingResult(Result):
     @property
     @kept
     def clear(self) -> tuple[str, ...]:
-        """Names of the heads whose attribution lies above 0, corrected for multiple testing over all heads, largest first."""
+        """Names of the heads with attribution above 0, corrected for multiple testing over heads, largest first."""
         return tuple(map(head_name, clear_heads(self.heads)))
 
     @property

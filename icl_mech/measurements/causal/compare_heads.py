@@ -195,7 +195,7 @@ class CompareHeadsResult(Result):
 
     @property
     def status(self) -> Status:
-        """Status of the claim that, with false demonstrations, some set changes the logit difference more than random heads."""
+        """Status of the claim that some set, with false demonstrations, has an effect beyond random heads."""
         return any_clear(any(removal.clear(self.count) for removal in self.removals), self.count)
 
     @property
@@ -235,10 +235,11 @@ Sets = Annotated[
 class CompareHeads(PairMeasurement[CompareHeadsResult]):
     """Overlap of sets of heads, and ablation of each without the heads of the others.
 
-    sets: Heads by name.
-    kind: What replaces an ablated head's output, see `ZeroHeads`.
-    draws: Number of random draws of heads for each set.
-    seed: Seed of the draws.
+    Attributes:
+        sets: Heads by name.
+        kind: What replaces an ablated head's output, see `ZeroHeads`.
+        draws: Number of random draws of heads for each set.
+        seed: Seed of the draws.
 
     Raises:
         PromptError: sets of prompts that are not pairs.
@@ -294,7 +295,7 @@ class CompareHeads(PairMeasurement[CompareHeadsResult]):
         return members
 
     def passes(self, model: LanguageModel, data: Pair) -> list[Variants]:
-        """Both sides and the bare queries: unablated, without the heads alone in each set, and (sides only) without random heads."""
+        """Both sides and the bare queries, unablated and without each set's unshared heads; sides also without random ones."""
         conditions, alone = [list[Intervention]()], [list[Intervention]()]
         for member in self.members(model.info):
             if member.alone:

@@ -231,8 +231,8 @@ class TransplantResult(Result):
     def beside_random(self, at: str, layer: int | None) -> Interval | None:
         """Flips by a transplant at a place minus those at random tokens, over both directions.
 
-        The mean is over the prompts that the runs answer differently, paired; the interval is a prediction interval
-        for at least one more draw. None without such prompts, place or layer, random token, or second draw.
+        The mean is over the prompts that the runs answer differently, paired; the interval is at least as wide
+        as the prediction interval of one more draw. None without such prompts, place or layer, random token, or second draw.
 
         Raises:
             ResultError: a layer that was not changed.

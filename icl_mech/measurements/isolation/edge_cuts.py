@@ -1,4 +1,4 @@
-"""Attention knockouts of edges: which does the answer need, and in which layers, between demonstrations or from them to the target?
+"""Attention knockouts: which edges does the answer need, between demonstrations or into the target, and in which layers?
 
 Attention is knocked out (`Cut`, masked before the softmax) in one window of layers at a time:
 
@@ -187,7 +187,7 @@ class EdgeCutsResult(Result):
         return edges in CONTROLLED and drawn.numel() > 0 and not bool(drawn.isnan().any())
 
     def quantities(self) -> dict[str, Quantity]:
-        """Changes of logit difference, probability, log-probability and correct answers, and loyalty; most with random edges too.
+        """Changes of logit difference, (log-)probability and correct answers, and loyalty; most with random edges too.
 
         `beside_random` is the change minus that with random edges; its intervals include the spread of the draws. There is no
         `accuracy_change` where correct answers were not kept, no `log_prob_change` where log-probabilities were not.
@@ -372,7 +372,7 @@ class EdgeCutsResult(Result):
 
     @property
     def needed(self) -> list[Needed]:
-        """Every cut that lowers the correct answer, beyond random edges or, without a control, with correct answers lost."""
+        """Every cut that lowers the correct answer, beyond random edges or, if these are missing, with answers lost."""
         return [
             Needed(edges, window, layers, fallen)
             for edges in self.edges

@@ -152,7 +152,7 @@ class ReweightingResult(Result):
         """Settings of the training, as far as known."""
         # Files of earlier versions name the factors among the interventions.
         origins = [self.provenance, *self.provenance.get("interventions", ())]
-        return next((own["training"] for own in origins if "training" in own), {})
+        return next((origin["training"] for origin in origins if "training" in origin), {})
 
     @property
     def learned_from(self) -> int | None:

@@ -78,9 +78,9 @@ class TargetRow(NamedTuple):
 class Strongest(NamedTuple):
     """The segments of one prompt between which saliency per edge is largest.
 
-    dest: Name of the receiving segment.
-    source: Name of the sending segment.
-    saliency: Mean over the edges between them.
+    Attributes:
+        dest: Name of the receiving segment.
+        source: Name of the sending segment.
         saliency: Mean over the edges between them.
     """
 
