@@ -84,7 +84,7 @@ ZERO_OR_ONE = ("plain", "top_1", "top_labels")
 """Metrics whose outcomes are 0 or 1; their intervals are Wilson's."""
 
 OUTCOMES = ("calibrated", "permuted", *ZERO_OR_ONE)
-"""Metrics of right or wrong, ties included."""
+"""Metrics of correct or incorrect answers, ties included."""
 
 WITH_THRESHOLDS = ("calibrated", "permuted")
 """Metrics whose thresholds are fitted on the same prompts."""
@@ -156,7 +156,7 @@ class PairScores(OwnChoices, Result):
     axis_labels: ClassVar[Mapping[str, str | Sequence[Any]]] = {"side": SIDES}
 
     axes: ClassVar[tuple[str, ...]] = ("layer",)
-    """Of a score, after its side."""
+    """Axes of a score, after its side."""
 
     scores: Float[Tensor, "metric side batch *rest"]
     interval_kind: IntervalKind = "score"

@@ -48,7 +48,7 @@ DEFINITIONS = (
 
 
 SCORES = ("all_heads", "receiver_heads", "saliency")
-"""What effects of suppression are compared with."""
+"""Scores that effects of suppression are compared with."""
 
 
 CONTROLS = ("plain", "depth")

@@ -73,10 +73,10 @@ DEFINITIONS = (
 )
 
 KINDS = ("marked", "matched")
-"""The tokens compared, and position-matched ones."""
+"""The compared tokens, and position-matched ones."""
 
 NAMED = 5
-"""So many anchors of a prompt are named."""
+"""Maximum number of anchors of a prompt that are named."""
 
 
 class Example(NamedTuple):

@@ -18,7 +18,7 @@ from icl_mech.prompts import PromptBatch
 from icl_mech.segments import PADDING, Segment, by_length
 
 ALIKE, SLACK = 0.8, 16
-"""Copies share a batch if they run this share of the longest one's rows, or so many fewer."""
+"""Copies share a batch if they run at least this fraction of the longest one's rows, minus this many rows."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +109,7 @@ CHUNK = 2**22
 
 
 KEPT = 2**27
-"""Plain log-probabilities of a text that are kept (float64, 1 GB); of more they are made anew."""
+"""Maximum number of plain log-probabilities of a text that are kept (float64, 1 GB); beyond it they are recomputed."""
 
 
 @dataclass

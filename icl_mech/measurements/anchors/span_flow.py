@@ -45,10 +45,10 @@ if TYPE_CHECKING:
 
 
 Of = Literal["attention", "saliency"]
-"""What is read between tokens."""
+"""Quantity that is read between tokens."""
 
 RECEIVERS = 5
-"""Receiver heads unless told otherwise."""
+"""Default number of receiver heads."""
 
 
 DEFINITIONS = (

@@ -21,7 +21,7 @@ from icl_mech.segments import Segment
 Role = Literal["anchors", "target", "query", "template"]
 
 Matched = tuple[tuple[int, int], ...]
-"""Positions in the run, each with the position of the source that stands for it."""
+"""Positions in the run, each with the matching position of the source."""
 
 ROLES: dict[Role, Where] = {"query": "query_text", "template": "format"}
 """Roles of tokens that align one by one."""

@@ -13,7 +13,7 @@ Head = tuple[int, int]
 """Layer and head."""
 
 FRAMED = 5
-"""Heads framed in maps, and named in sentences, at most."""
+"""Maximum number of heads framed in maps, and named in sentences."""
 
 FAMILY = Definition(
     "clear among all heads",

@@ -46,7 +46,7 @@ EDGE = Definition(
 )
 
 Metric = Callable[[Tensor, Segment], Tensor]
-"""From the residuals at the targets to one number for each prompt."""
+"""Function from the residuals at the targets to one number for each prompt."""
 
 Places = dict[Site, Tensor]
 

@@ -49,13 +49,13 @@ from icl_mech.results.quantities import function_of_means
 from icl_mech.results.wording import listed
 
 DIRECTIONS = ("false to true", "true to false")
-"""From which run into which."""
+"""Directions of transplants between the runs."""
 
 NEAR = 8
 """A layer is near a depth if it is within an eighth of all layers of it."""
 
 MOST = 0.5
-"""Share of answers that a place must move, beyond its control, to carry the answer."""
+"""Fraction of answers that a place must move, beyond its control, to count as carrying the answer."""
 
 PAPER = "arXiv 2605.04061"
 

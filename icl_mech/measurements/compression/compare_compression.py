@@ -24,7 +24,7 @@ Loyalty = Literal["label_loyalty", "word_loyalty", "accuracy", "kl", "log_prob",
 ANCHORS = "hidden_anchor"
 
 CONTROLS = ("text_anchor", "hidden_random")
-"""What anchors are judged against; the best of many random draws was picked on the same prompts."""
+"""Controls of the anchors; not `hidden_random_top`, which was selected on the same prompts."""
 
 SOURCE = "Wang et al. 2023, Label Words are Anchors, §3.2"
 

@@ -22,7 +22,7 @@ REPEATS = 5
 """Timed passes over the prompts, after one that warms up."""
 
 MEASURED = 8
-"""Prompts that are timed at most: the first ones."""
+"""Maximum number of prompts that are timed: the first ones."""
 
 SPEED_UP = Definition(
     "speed-up",

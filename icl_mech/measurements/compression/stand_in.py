@@ -33,7 +33,7 @@ from icl_mech.segments import Segment
 Position = Literal["true", "overlap"]
 
 Beginning = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
-"""What stands before a query: tokens, and where label words of which classes are."""
+"""Everything before a query: tokens, and positions and classes of label words."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -197,7 +197,7 @@ class StandIn:
 
 
 Caches = dict[tuple[Beginning, tuple[int, ...]], KeyValues]
-"""Keys and values of demonstrations under interventions, which are known by their ids."""
+"""Keys and values of demonstrations under interventions, which are identified by their ids."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -145,7 +145,7 @@ class ConfusionResult(Result):
     }
 
     largest_p_value: ClassVar[float] = CHANCE
-    """Of a positive statement."""
+    """Largest p-value of a positive result."""
 
     distances: Float[Tensor, "layer label label"]
     confusion_auc: Float[Tensor, "label label"]

@@ -84,7 +84,7 @@ DEFINITIONS = (
 AUC, SHARE = "AUCROC of attention to label words", "R: share of its sum up to this layer"
 
 FEW = 5
-"""Classes of fewer prompts are named: resampling them cannot show how uncertain they are."""
+"""Classes with fewer prompts are named: resampling them cannot show their uncertainty."""
 
 
 class LargestGap(NamedTuple):

@@ -36,7 +36,7 @@ from icl_mech.prompts import Prompt, PromptBatch
 from icl_mech.segments import Segment
 
 EARLIEST = 10
-"""Columns before this one are never gone back to."""
+"""First column that a roll-back may return to."""
 
 
 @dataclass(frozen=True)

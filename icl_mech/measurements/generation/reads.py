@@ -13,13 +13,13 @@ from icl_mech.prompts import Prompt, Role
 from icl_mech.segments import Segment
 
 LABEL_WORD = "label word"
-"""How the names of spans of label words begin."""
+"""Beginning of the names of label-word spans."""
 
 OF_DEMONSTRATIONS: dict[Role, str] = {"demo_text": "text {}", "label_word": f"{LABEL_WORD} {{}}"}
-"""Spans of their own for each demonstration."""
+"""Roles with a separate span for each demonstration."""
 
 FIRST = "first token"
-"""Kept apart whatever its role: in most models attention rests there."""
+"""A separate span whatever its role: in most models it is an attention sink."""
 
 NAMES: dict[Role, str] = {
     "bos": FIRST,
@@ -31,7 +31,7 @@ NAMES: dict[Role, str] = {
 }
 
 WRITTEN = "written"
-"""The span of what was written so far."""
+"""The span of the tokens written so far."""
 
 
 @dataclass

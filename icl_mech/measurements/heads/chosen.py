@@ -71,7 +71,7 @@ def random_heads(
 
 
 HeldOut = Mapping[str, tuple[Interval, Interval]] | None
-"""Prefix matching above its control and label promoting, by head, of prompts that did not choose."""
+"""Prefix matching above its control and label promoting, by head, on prompts that did not choose the heads."""
 
 
 def both(held_out: HeldOut, prompts: int | None = None) -> list[str]:

@@ -27,7 +27,7 @@ from icl_mech.results import Definition
 from icl_mech.results.judging import Status, jointly, judged
 
 NONE, CHOSEN, RANDOM = "none", "chosen heads", "random heads"
-"""Conditions with names of their own: unablated, the heads in question, their control."""
+"""Reserved names of conditions: unablated, the chosen heads, their control."""
 
 ABLATION = Definition(
     "ablation",
@@ -47,10 +47,10 @@ What = Annotated[
         "interventions"
     ),
 ]
-"""What to ablate."""
+"""The parts to ablate."""
 
 Condition = tuple[str, Sequence[Intervention]]
-"""Its name and what it changes."""
+"""Name and interventions of a condition."""
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ SCORES = {
     "above_shuffled": "prefix matching above its control",
     "label_promoting": "logit of false label above true label",
 }
-"""By what heads are ranked, and what makes them class-sensitive and promoting."""
+"""Scores by which heads are ranked, and tested for class sensitivity and promotion."""
 
 
 class HeldOutHead(NamedTuple):

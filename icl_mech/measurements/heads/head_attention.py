@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from icl_mech.plots.prompt_view import View
 
 MOST_TOLD = 5
-"""Of more heads than have a button those are told of that look most at label words."""
+"""Number of heads that are reported where there are too many for buttons: those that attend most to label words."""
 
 
 class Looking(NamedTuple):

@@ -82,7 +82,7 @@ Key = tuple[str, int, str]
 """Side, depth and tokens of a window in the first or last layers."""
 
 Window = tuple[Sequence[int], Tokens]
-"""Isolated layers, and what is isolated in them."""
+"""Isolated layers, and the tokens isolated in them."""
 
 
 USUAL = (1, 3, 5, 7)
@@ -90,13 +90,13 @@ USUAL = (1, 3, 5, 7)
 
 
 NextWords = tuple[tuple[str, ...], ...]
-"""The likeliest next words of some prompts, best first."""
+"""The top next words of some prompts, best first."""
 
 EXAMPLES = 3
-"""Of so many prompts, the first ones, the likeliest next words are kept as text."""
+"""Number of prompts, the first ones, whose top next words are kept as text."""
 
 NEARLY_ALWAYS = 0.8
-"""A window that answers one class so often hardly differs from a constant answer."""
+"""Fraction of one class from which on answers under a window hardly differ from a constant answer."""
 
 UNITS = {
     "label_loyalty": "share of unchanged predicted classes",

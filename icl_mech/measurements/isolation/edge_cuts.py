@@ -67,7 +67,7 @@ CONTROLS: dict[str, Cut | None] = {
     "collect": Cut("before", "random"),
 }
 CONTROLLED = tuple(edges for edges, control in CONTROLS.items() if control is not None)
-"""Edges beside which random ones are cut."""
+"""Edges that have random edges as a control."""
 WINDOWS: dict[str, tuple[str, ...]] = {
     "thirds": ("early", "middle", "late", "all"),
     "cumulative": ("early", "up to the middle", "all"),
@@ -399,10 +399,10 @@ def _turned(interval: Interval) -> Interval:
 
 
 Place = tuple[int, int, int]
-"""Numbers of edges, window and draw, which count from 1; 0 is the cut itself."""
+"""Indices of edges, window and draw; draws count from 1, 0 is the cut itself."""
 
 Placed = tuple[Place, tuple[Intervention, ...]]
-"""What is done in one run, and where its answers stand."""
+"""Place of the answers of one run, and its interventions."""
 
 
 def exchanged_before(prompts: PromptBatch, tokenizer: object | None) -> tuple[PromptBatch, ...]:
@@ -465,8 +465,8 @@ class EdgeCuts(Measurement[EdgeCutsResult]):
     takes = ANSWER_KINDS
 
     controls: ClassVar[Mapping[str, Cut | None]] = CONTROLS
-    """What is cut beside each kind of edges, if its rows leave anything: `contextualise` and `aggregate` cut all but
-    all of what stands before a row, and have none."""
+    """The control of each type of edges, if its rows leave other edges: `contextualise` and `aggregate` cut nearly
+    everything before a row, and have none."""
 
     edges: Edges | Sequence[Edges] = ("contextualise", "aggregate", "anchors")
     windows: Windows = "thirds"

@@ -49,7 +49,7 @@ from icl_mech.results.prompts import answer_kind
 Side = Literal["first", "last"]
 
 CONTROL = "random tokens"
-"""What decides: cut off in the same layers."""
+"""The control of the test: isolated in the same layers."""
 
 
 class Compared(NamedTuple):

@@ -32,7 +32,7 @@ from icl_mech.results import Definition, Quantity, Result
 from icl_mech.results.judging import FEWEST_PROMPTS, judged
 
 Cell = tuple[int, int]
-"""Row and column of a window: places of its width and of its first layer."""
+"""Row and column of a window: indices of its width and of its first layer."""
 
 
 class Low(NamedTuple):

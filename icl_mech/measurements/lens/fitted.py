@@ -26,7 +26,7 @@ from icl_mech.results import Definition, Quantity, Result
 from icl_mech.results.judging import FEWEST_PROMPTS, Status
 
 _ROWS = 4096
-"""Rows of the unembedding read at a time."""
+"""Number of rows of the unembedding read at a time."""
 
 _UNEMBEDDED = 64
 """Residuals unembedded to the whole vocabulary at a time."""

@@ -28,13 +28,13 @@ from icl_mech.prompts import ANSWER_KINDS, PromptBatch
 from icl_mech.results import Definition, Quantity, Result
 
 USUAL = 12
-"""Tokens that are read unless told otherwise: the last ones up to the target."""
+"""Default number of tokens that are read: the last ones up to the target."""
 
 _ROWS = 64
-"""Tokens whose logits are there at once, of the last entry and of one other."""
+"""Number of tokens whose logits are held at once, for the last entry and one other."""
 
 SHADES = {"entropy": "entropy (nats)", "kl": "KL to the last layer (nats)"}
-"""What cells can be coloured by beside the probability of their word."""
+"""Quantities that cells can be coloured by, other than the probability of their word."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

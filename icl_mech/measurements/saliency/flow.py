@@ -92,7 +92,7 @@ class FlowScores(Result):
     }
 
     near: ClassVar[int] = chance.NEAR
-    """Random tokens stand at most so many positions from their label word, if there are any."""
+    """Maximum distance of random tokens from their label word, if there are any within it."""
 
     def quantities(self) -> dict[str, Quantity]:
         """`share` of the three types in a layer's sum, and the `saliency` per edge behind it.

@@ -21,10 +21,10 @@ from icl_mech.results import Definition
 from icl_mech.results.quantities import Statistic
 
 NEAR = 16
-"""A token is drawn at most so many positions from its label word, if there is one."""
+"""Maximum distance of a drawn token from its label word, if there is one within it."""
 
 DRAW_SEED = 1
-"""Of resampled draws; another than that of prompts, from which they must not depend."""
+"""Seed of resampled draws; not that of prompts, on which they must not depend."""
 
 
 class Beside(NamedTuple):

@@ -21,7 +21,7 @@ LONGEST = 18
 """Characters of the name of a segment."""
 
 NAMED = {"bos": "first token", "narrative": "narrative", "query_text": "query"}
-"""Segments that are named by what they are."""
+"""Segments that are named by their role."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ GROUPS = {
     "query_text": "query",
     "target": "target",
 }
-"""Roles that stand for themselves; all others are one group."""
+"""Roles that form a group each; all others are one group."""
 
 
 BY_ROLE = Definition(
