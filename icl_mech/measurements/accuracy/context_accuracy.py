@@ -3,7 +3,7 @@
 The token before the label of demonstration `k` (from 0) has seen `k` demonstrations; its
 label follows later and cannot leak. `k = 0` of the true set is zero-shot. The last point is
 the query, where it is not itself the last demonstration. The classes of the `k`-th
-demonstrations are as balanced as they were drawn; `reachable` says what that costs.
+demonstrations are only as balanced as their random draw; `reachable` gives the effect on accuracy.
 
 Source: Halawi et al. 2023, *Overthinking the Truth*, §3.
 """
@@ -42,7 +42,7 @@ class ContextAccuracyResult(PairScores):
     """Scores of every pair of prompts after every number of demonstrations.
 
     Attributes:
-        scores: By metric, side, prompt, number of demonstrations and entry.
+        scores: Scores by metric, side, prompt, number of demonstrations and entry.
         n_labels: Number of classes.
         reachable: Calibrated accuracy of a perfect classifier, by number of demonstrations.
         interval_kind: Kind of the intervals.
@@ -59,7 +59,7 @@ class ContextAccuracyResult(PairScores):
 
     @property
     def ties(self) -> Ties:
-        """Ties among the scores that the summary speaks of, at the last entry.
+        """Ties among the scores that the summary reports, at the last entry.
 
         They are those of the true set without demonstrations, and of both sets with all of them.
         """
@@ -78,17 +78,17 @@ class ContextAccuracyResult(PairScores):
         return self.interval(side=side, seen=seen, layer=self.scores.shape[-1] - 1)
 
     def mean_after(self, side: str, seen: int) -> float:
-        """The same without interval."""
+        """The same accuracy without interval."""
         return float(self.accuracy(side)[seen, -1])
 
     @property
     def _gaps(self) -> Float[Tensor, "batch shown"]:
-        """True minus false demonstrations at the last entry."""
+        """Accuracy with true minus with false demonstrations at the last entry."""
         sides: Tensor = self.scores[METRICS.index("calibrated"), ..., -1]
         return sides[0] - sides[1]
 
     def gap_after(self, seen: int) -> Interval:
-        """True minus false demonstrations at the last entry after so many of them, paired."""
+        """Gap between true and false demonstrations at the last entry after so many of them, paired."""
         return mean_interval(self._gaps[:, seen], "change")
 
     @property
@@ -107,7 +107,7 @@ class ContextAccuracyResult(PairScores):
 
     @property
     def status(self) -> Status:
-        """Of the claim that the harm grows with the number of false demonstrations."""
+        """Status of the claim that the harm grows with the number of false demonstrations."""
         return judged(self.growth, prompts=self.pairs)
 
 
@@ -156,7 +156,7 @@ class ContextAccuracy(OfPairs[ContextAccuracyResult]):
         ]
 
     def result(self, model: LanguageModel, data: Pair, read: list[Any]) -> ContextAccuracyResult:
-        """Scores at every demonstration, and at the query where it is another one."""
+        """Scores at every demonstration, and at the query where it is not a demonstration."""
         true, false = data
         own_query = bool((true.targets != true.label_positions[:, -1] - 1).any())
         exact = self.variant == "reference"
@@ -192,7 +192,7 @@ class ContextAccuracy(OfPairs[ContextAccuracyResult]):
 def _reachable(true: PromptBatch, *, query: bool) -> Float[Tensor, " shown"]:
     """Calibrated accuracy of a perfect classifier, by number of demonstrations."""
     classes = [*true.label_classes.unbind(1), *([true.answers] if query else [])]
-    best = [reachable_accuracy(own, true.n_labels) for own in classes]
+    best = [reachable_accuracy(labels, true.n_labels) for labels in classes]
     return torch.tensor(best, dtype=torch.float64)
 
 
@@ -201,8 +201,8 @@ def _taught_in_context(
 ) -> Int[Tensor, "batch demo"] | None:
     """The class the false labels teach for each demonstration's text.
 
-    `(y + s) mod C`, also where a half-permuted demonstration is right; in prompts read at
-    their last demonstration (the reference) what each displays.
+    The class is `(y + s) mod C`, also where a half-permuted demonstration is correct; in prompts read at
+    their last demonstration (the reference) it is the displayed class.
     """
     if not own_query:
         return false.label_classes

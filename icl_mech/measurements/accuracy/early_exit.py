@@ -1,4 +1,4 @@
-"""Overthinking: how much better the model would answer if it stopped earlier.
+"""Overthinking: how much better the model would answer if it exited earlier.
 
 The early-exit layer is the argmax over entries before the last of the mean over tasks of
 (calibrated accuracy with false demonstrations there - at the last entry), first on ties. It
@@ -55,11 +55,11 @@ UNIT = "change of calibrated accuracy"
 
 
 class Halves(NamedTuple):
-    """Pairs of prompts of a task.
+    """Numbers of prompt pairs of a task.
 
     Attributes:
-        chose: How many chose the layer; 0 if it is not known.
-        reported: On how many it is reported.
+        chose: Number of pairs the layer was chosen on; 0 if unknown.
+        reported: Number of pairs it is reported on.
     """
 
     chose: int
@@ -68,19 +68,19 @@ class Halves(NamedTuple):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class EarlyExitResult(OwnChoices, Result):
-    """The early-exit layer and what leaving there changes.
+    """The early-exit layer and the change in accuracy from exiting there.
 
     Attributes:
         layer: The entry (0: embedding, l: after l blocks).
         change: Accuracy there minus at the last entry, by task and side (`true`, `false`).
         low, high: Ends of the 95 % intervals (paired score) over the held-out prompts.
         tasks: Names of the tasks.
-        tie_counts: How many scores there and at the last entry are ties, nearly ties, and there at all,
+        tie_counts: Number of scores there and at the last entry that are ties, nearly ties, and in all,
             by task and side (see `near_ties`). This and the next two are None in results saved without.
         changes: Change of every prompt's score; not-a-number for prompts the entry was chosen on, and
             after the last prompt of a task that has fewer.
-        sizes: How many pairs of prompts chose the entry, and how many are reported, by task.
-        chosen_with: Label setting it was chosen with, if that is another one than the reported one.
+        sizes: Number of prompt pairs that the entry was chosen on, and that are reported, by task.
+        chosen_with: Label setting it was chosen with, if it differs from the reported one.
         own_choices: Answers are choices of each prompt, whose accuracy is not calibrated.
     """
 
@@ -111,7 +111,7 @@ class EarlyExitResult(OwnChoices, Result):
         return {"change": Quantity(("task", "side"), per_prompt, mean, self._named(UNIT), ends)}
 
     def plain_table(self) -> "pd.DataFrame | None":
-        """That of files of before, which hold no changes of single prompts."""
+        """The table for files of earlier versions, which hold no changes of single prompts."""
         import pandas as pd
 
         if self.changes is not None:
@@ -130,7 +130,7 @@ class EarlyExitResult(OwnChoices, Result):
 
     @checked(ResultError)
     def overthinking(self, task: int = 0, side: str = "false") -> Interval:
-        """Gain from leaving early, with false demonstrations or with true ones.
+        """Gain from exiting early, with false demonstrations or with true ones.
 
         Raises:
             ResultError: no such task or side.
@@ -143,10 +143,10 @@ class EarlyExitResult(OwnChoices, Result):
         return Interval(*(float(end[task, SIDES.index(side)]) for end in ends))
 
     def halves(self, task: int) -> Halves | None:
-        """How many pairs chose the layer, and how many are reported; None if nobody knows.
+        """Numbers of pairs that the layer was chosen on and is reported on; None if unknown.
 
         Args:
-            task: Its place in `tasks`.
+            task: Index in `tasks`.
         """
         if self.sizes is not None:
             return Halves(*self.sizes[task].tolist())
@@ -158,35 +158,35 @@ class EarlyExitResult(OwnChoices, Result):
 
     @property
     def known_halves(self) -> list[tuple[str, Halves]]:
-        """The same by name of the task, of those where it is known."""
+        """The same numbers by name of the task, for tasks where they are known."""
         pairs = [(name, self.halves(task)) for task, name in enumerate(self.tasks)]
         return [(name, halves) for name, halves in pairs if halves is not None]
 
     def held_out(self, task: int = 0) -> list[int]:
-        """Prompts of a task that did not choose the layer: what is done there is tested on these.
+        """Prompts of a task that the layer was not chosen on; use them to test it.
 
         Raises:
-            ResultError: the layer was chosen on all prompts, or nobody knows on which.
+            ResultError: the layer was chosen on all prompts, or it is unknown on which.
         """
         if self.changes is None or self.same:
             raise ResultError(
                 "All prompts chose this layer, or the result does not say which; choose it with "
                 "early_exit(variant='sound') of results at hand."
             )
-        found: list[int] = self.changes[task, 0].isfinite().nonzero()[:, 0].tolist()
-        return found
+        prompts: list[int] = self.changes[task, 0].isfinite().nonzero()[:, 0].tolist()
+        return prompts
 
     @property
     def same(self) -> bool:
         """True if the layer was chosen and reported on the same prompts (the paper's way)."""
-        own = self.provenance.get("early_exit", self.provenance.get("variants", {}))
-        return bool(own.get("variant") == "reference")
+        options = self.provenance.get("early_exit", self.provenance.get("variants", {}))
+        return bool(options.get("variant") == "reference")
 
     @property
     def status(self) -> Status:
-        """Of the claim that leaving early helps under false demonstrations, in all tasks.
+        """Status of the claim that exiting early helps under false demonstrations, in all tasks.
 
-        It cannot be judged where the layer was chosen on the prompts it is reported on.
+        The claim cannot be tested where the layer was chosen on the prompts it is reported on.
         """
         if self.same:
             return "cannot be judged"
@@ -200,7 +200,7 @@ class EarlyExitResult(OwnChoices, Result):
 
     @property
     def costs(self) -> bool:
-        """True if leaving early clearly lowers accuracy with true demonstrations in some task."""
+        """True if exiting early clearly lowers accuracy with true demonstrations in some task."""
         return any(self.overthinking(task, "true").high < 0 for task in range(len(self.tasks)))
 
 
@@ -210,7 +210,7 @@ class EarlyExit(PairMeasurement[EarlyExitResult]):
 
     Attributes:
         variant: `sound` splits the prompts; `reference` does not, and takes the paper's lens.
-        seed: Of the split.
+        seed: Seed of the split.
         lens: A fitted lens that maps every entry but the last; None: the logit lens.
     """
 
@@ -222,7 +222,7 @@ class EarlyExit(PairMeasurement[EarlyExitResult]):
 
     @property
     def accuracy(self) -> LayerAccuracy:
-        """What it is computed from."""
+        """The measurement it is computed from."""
         return LayerAccuracy(self.variant, lens=self.lens)
 
     def check(self, model: LanguageModel, data: Pair) -> None:
@@ -236,16 +236,16 @@ class EarlyExit(PairMeasurement[EarlyExitResult]):
         self.parts(data[0].answers)
 
     def passes(self, model: LanguageModel, data: Pair) -> list[Pass]:
-        """Those of the accuracy by layer."""
+        """The passes of the accuracy by layer."""
         return self.accuracy.passes(model, data)
 
     def result(self, model: LanguageModel, data: Pair, read: list[Any]) -> EarlyExitResult:
-        """The exit of this one task."""
+        """The early-exit result of this one task."""
         scores = self.accuracy.result(model, data, read)
         return self.exit([scores], [task_name(data[0].source)])
 
     def parts(self, answers: Int[Tensor, " batch"]) -> tuple[Tensor, Tensor]:
-        """Prompts that choose, and prompts that are reported.
+        """Prompts that the layer is chosen on, and prompts that it is reported on.
 
         Raises:
             ResultError: too few prompts.
@@ -264,12 +264,12 @@ class EarlyExit(PairMeasurement[EarlyExitResult]):
         chosen_on: Sequence[LayerAccuracyResult] | None = None,
         chosen_with: str = "",
     ) -> EarlyExitResult:
-        """One exit for all tasks, by what leaving there changes in each.
+        """One exit layer for all tasks, and the change from exiting there in each.
 
         Args:
-            results: What is reported.
+            results: The results that are reported.
             tasks: Their names.
-            chosen_on: By what it is chosen, of the same queries; None: by the same results.
+            chosen_on: Results, of the same queries, by which the layer is chosen; None: the same results.
             chosen_with: Label setting of these.
         """
         parts = [self.parts(result.answers) for result in results]
@@ -304,17 +304,17 @@ class EarlyExit(PairMeasurement[EarlyExitResult]):
 def _scores(
     result: LayerAccuracyResult, side: str, part: Int[Tensor, " part"]
 ) -> tuple[Float[Tensor, "part entry"], Int[Tensor, "count entry"]]:
-    """Scores of a part of the prompts of one side, with thresholds from that part; and their ties.
+    """Scores of a part of the prompts of one side, with thresholds from that part, and their ties.
 
     Choices of each prompt have no thresholds: their scores are those of all prompts.
     """
     probs = result.true_probs if side == "true" else result.false_probs
     classes = result.answers[part][:, None].expand(-1, probs.shape[1])
-    own, exact = (probs[part], classes), result.variant == "reference"
-    ties = near_ties(*own, exact_ties=exact)
+    selected, exact = (probs[part], classes), result.variant == "reference"
+    ties = near_ties(*selected, exact_ties=exact)
     if result.own_choices:
         return result.pair_scores[part, SIDES.index(side)], torch.zeros_like(ties)
-    return calibrated_scores(*own, exact_ties=exact), ties
+    return calibrated_scores(*selected, exact_ties=exact), ties
 
 
 def task_name(source: dict[str, Any]) -> str:
@@ -337,22 +337,22 @@ def early_exit(
     Args:
         results: One `LayerAccuracyResult`, or several of one model.
         chosen_on: Results of the same queries with another label setting, one for each of `results`:
-            the layer that is best on their one half is reported on the other half of `results`. So the
-            paper takes the layer chosen with permuted labels for half permuted and for random ones.
+            the layer that is best on one half of their prompts is reported on the other half of `results`. The
+            paper uses this to apply the layer chosen with permuted labels to half permuted and to random ones.
         variant: `sound` splits the prompts, `reference` does not.
-        seed: Of the split.
+        seed: Seed of the split.
 
     Raises:
-        ResultError: no results, or of models with different numbers of layers; too few
-            prompts; demonstrations per class and in all; `chosen_on` of other queries.
+        ResultError: no results, or results of models with different numbers of layers; too few
+            prompts; mixed demonstrations per class and in total; `chosen_on` of other queries.
         RunError: unknown variant.
     """
-    kind = LayerAccuracyResult | Sequence[LayerAccuracyResult]
-    results = conformed("results", results, kind, ResultError)
+    accepted = LayerAccuracyResult | Sequence[LayerAccuracyResult]
+    results = conformed("results", results, accepted, ResultError)
     several = _listed(results)
     choosing = None
     if chosen_on is not None:
-        choosing = _listed(conformed("chosen_on", chosen_on, kind, ResultError))
+        choosing = _listed(conformed("chosen_on", chosen_on, accepted, ResultError))
     entries = {result.true_probs.shape[1] for result in (*several, *(choosing or ()))}
     if len(entries) != 1:
         raise ResultError(
@@ -363,11 +363,11 @@ def early_exit(
     origins = [result.provenance for result in several]
     setting = "" if choosing is None else _other_setting(several, choosing)
     names = [task_name(origin.get("prompts", {})) for origin in origins]
-    found = measurement.exit(several, names, choosing, setting)
+    exit_result = measurement.exit(several, names, choosing, setting)
     origin = _provenance(measurement, origins)
     if choosing is not None:
-        origin["chosen_on"] = [own.provenance.get("false_prompts", {}) for own in choosing]
-    return replace(found, provenance=origin)
+        origin["chosen_on"] = [result.provenance.get("false_prompts", {}) for result in choosing]
+    return replace(exit_result, provenance=origin)
 
 
 def _listed(
@@ -382,32 +382,37 @@ def _other_setting(
     """Label setting of the results that choose.
 
     Raises:
-        ResultError: other queries, or none known: a half that chose might then be reported.
+        ResultError: other queries, or unknown ones: the layer might then be reported on the half it was chosen on.
     """
     if len(several) != len(choosing):
         raise ResultError(
             f"{len(several)} results and {len(choosing)} in chosen_on; give one for each, of the same task."
         )
-    for number, (own, by) in enumerate(zip(several, choosing, strict=True)):
-        digests = [one.provenance.get("prompts", {}).get("digest") for one in (own, by)]
+    for number, (reported, by) in enumerate(zip(several, choosing, strict=True)):
+        digests = [result.provenance.get("prompts", {}).get("digest") for result in (reported, by)]
         if None in digests or digests[0] != digests[1]:
             raise ResultError(
                 f"Result {number} and its chosen_on are not of the same true prompts, so what chose the "
                 "layer might be reported; build both pairs with the same task, n, seed and demonstrations, "
                 "and other false_labels."
             )
-        told = [(one.provenance.get("model", {}).get("weights"), one.variant) for one in (own, by)]
-        if told[0] != told[1]:
+        settings = [
+            (result.provenance.get("model", {}).get("weights"), result.variant)
+            for result in (reported, by)
+        ]
+        if settings[0] != settings[1]:
             raise ResultError(
                 f"Result {number} and its chosen_on are of other models or variants (weights and variant "
-                f"{told[0]} and {told[1]}); measure both pairs on one model, in one way."
+                f"{settings[0]} and {settings[1]}); measure both pairs on one model, in one way."
             )
-    kinds = {str(own.provenance.get("false_prompts", {}).get("labels", "")) for own in choosing}
+    kinds = {
+        str(result.provenance.get("false_prompts", {}).get("labels", "")) for result in choosing
+    }
     return " and ".join(sorted(kinds))
 
 
 def _provenance(measurement: EarlyExit, origins: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """That of the accuracies, with the prompts of all tasks."""
+    """Provenance of the accuracies, with the prompts of all tasks."""
     first = origins[0]
     origin = {
         **first,
@@ -416,13 +421,13 @@ def _provenance(measurement: EarlyExit, origins: Sequence[dict[str, Any]]) -> di
         "layer_accuracy": first.get("variants", {}),
     }
     for side in ("prompts", "false_prompts"):
-        sets = [own.get(side, {}) for own in origins]
+        sets = [provenance.get(side, {}) for provenance in origins]
         if len(sets) > 1:
-            digests = [own.get("digest") for own in sets]
+            digests = [prompt_set.get("digest") for prompt_set in sets]
             known = all(isinstance(digest, str) for digest in digests)
             origin[side] = {
                 "tasks": sets,
-                "count": sum(own.get("count", 0) for own in sets),
+                "count": sum(prompt_set.get("count", 0) for prompt_set in sets),
                 "digest": " ".join(digests) if known else None,
             }
     return origin

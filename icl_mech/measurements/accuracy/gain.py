@@ -1,9 +1,9 @@
-"""What demonstrations add: over none at all, and over the same ones with their label words in another order.
+"""Gain from demonstrations: over none at all, and over the same demonstrations with their label words permuted.
 
-`G_0 = mean over prompts of log P(y | demonstrations) - log P(y | zero-shot)`, `P` among the label words (of
-texts over the vocabulary) and `y` the right answer; `G_1` the same against shuffled label words. Both are also
+`G_0 = mean over prompts of log P(y | demonstrations) - log P(y | zero-shot)`, `P` among the label words (for
+texts over the vocabulary) and `y` the correct answer; `G_1` the same against shuffled label words. Both are also
 given as accuracy. Zero-shot prompts have the same template, narrative and label words; shuffled ones the same
-texts in the same order, and every label word as often.
+texts in the same order, and every label word equally often.
 
 Source: Min et al. 2022, *Rethinking the Role of Demonstrations*, for the comparison; in nats it is our own.
 """
@@ -44,13 +44,13 @@ GAIN = Definition(
 
 
 class Gained(NamedTuple):
-    """What demonstrations add over one baseline, with 95 % intervals over prompts.
+    """Gain from demonstrations over one baseline, with 95 % intervals over prompts.
 
     Attributes:
-        value: Log-probability of the right answer (nats): mean of paired differences.
+        value: Log-probability of the correct answer (nats): mean of paired differences.
         low: Lower end.
         high: Upper end.
-        accuracy: Change of the share of right answers, paired likewise.
+        accuracy: Paired change of the fraction of correct answers.
     """
 
     value: float
@@ -60,21 +60,21 @@ class Gained(NamedTuple):
 
     @property
     def nats(self) -> Interval:
-        """The log-probability alone."""
+        """The gain in log-probability alone."""
         return Interval(self.value, self.low, self.high)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class GainResult(Result):
-    """Right answers with demonstrations, without them, and with their label words in another order.
+    """Correct answers with demonstrations, without them, and with their label words permuted.
 
     Attributes:
-        log_prob: Of the right answer (nats), among the candidates; of texts over the vocabulary. With shuffled
-            labels the mean over draws.
-        right: 1 where the right answer is the likeliest candidate (of texts token); with shuffled labels the
-            share of draws.
-        contexts: `demonstrations`, and of `zero_shot`, `shuffled` those that could be made.
-        answers: Right answer of each query.
+        log_prob: Log-probability of the correct answer (nats), among the candidates; for texts over the vocabulary.
+            With shuffled labels the mean over draws.
+        right: 1 where the correct answer is the top candidate (for texts: token); with shuffled labels the
+            fraction of draws.
+        contexts: `demonstrations`, and of `zero_shot` and `shuffled` those that could be built.
+        answers: Correct answer of each query.
         labels: Names of the candidates.
         notes: Why a context is missing.
     """
@@ -97,22 +97,22 @@ class GainResult(Result):
 
     @property
     def baselines(self) -> tuple[str, ...]:
-        """The contexts beside the demonstrations themselves."""
+        """The contexts other than the demonstrations themselves."""
         return self.contexts[1:]
 
     def added(self, baseline: str) -> Float[Tensor, " batch"] | None:
-        """Log-probability of the right answer with demonstrations minus that of a baseline; None without it."""
+        """Log-probability of the correct answer with demonstrations minus that of a baseline; None without it."""
         if baseline not in self.contexts:
             return None
         return self.log_prob[:, 0] - self.log_prob[:, self.contexts.index(baseline)]
 
     def over(self, baseline: str) -> Gained | None:
-        """What demonstrations add over a baseline, `zero_shot` or `shuffled`; None without it."""
+        """Gain from demonstrations over a baseline, `zero_shot` or `shuffled`; None without it."""
         return self._gains.get(baseline)
 
     @cached_property
     def _gains(self) -> dict[str, Gained]:
-        """By baseline."""
+        """Gains by baseline."""
         gains = {}
         for place, baseline in enumerate(self.baselines, start=1):
             nats = mean_interval(self.log_prob[:, 0] - self.log_prob[:, place])
@@ -127,18 +127,18 @@ class GainResult(Result):
 
     @property
     def over_shuffled(self) -> Gained | None:
-        """G₁: with demonstrations minus shuffled labels; None where these cannot be made."""
+        """G₁: with demonstrations minus shuffled labels; None where these cannot be built."""
         return self.over("shuffled")
 
     def status_of(self, baseline: str) -> Status | None:
-        """Of the claim that demonstrations add nats over a baseline; None where it is missing."""
+        """Status of the claim that demonstrations add nats over a baseline; None where it is missing."""
         gained = self.over(baseline)
         return None if gained is None else judged(gained.nats, prompts=self.count)
 
     def quantities(self) -> dict[str, Quantity]:
-        """Gains in nats and in accuracy (paired), and what each context has."""
+        """Gains in nats and in accuracy (paired), and the values of each context."""
         nats, right = "log-probability of the right answer (nats)", "share of right answers"
-        gain, more = (own[:, :1] - own[:, 1:] for own in (self.log_prob, self.right))
+        gain, more = (values[:, :1] - values[:, 1:] for values in (self.log_prob, self.right))
         return {
             "gain": Quantity(("over",), gain, unit=f"change of the {nats}"),
             "accuracy_gain": Quantity(
@@ -154,7 +154,7 @@ class GainResult(Result):
 
 
 class _Others(NamedTuple):
-    """What stands beside the prompts.
+    """Contexts that the prompts are compared with.
 
     Attributes:
         zero_shot: The queries alone; None where they cannot be cut out.
@@ -169,17 +169,17 @@ class _Others(NamedTuple):
 
 @dataclass(frozen=True)
 class Gain(Measurement[GainResult]):
-    """What demonstrations add over zero-shot prompts, and over the same ones with shuffled labels.
+    """Gain from demonstrations over zero-shot prompts, and over the same demonstrations with shuffled labels.
 
     Costs one more pass over the queries alone, and one over whole prompts for each draw. Demonstrations are
-    what the prompts show, right labels or not.
+    those of the prompts, with correct labels or not.
 
     Attributes:
-        draws: Orders of shuffled label words.
-        seed: Of the first order.
+        draws: Number of orders of shuffled label words.
+        seed: Seed of the first order.
 
     Raises:
-        PromptError: prompts without answers or demonstrations, or of which neither baseline can be made.
+        PromptError: prompts without answers or demonstrations, or for which neither baseline can be built.
     """
 
     draws: Count = 1
@@ -188,7 +188,7 @@ class Gain(Measurement[GainResult]):
     takes = ANSWER_KINDS
 
     def reads_first_tokens(self) -> bool:
-        """No: whole words are scored where the prompts say so."""
+        """False: whole words are scored where the prompts say so."""
         return False
 
     def _others(self, model: LanguageModel, data: PromptBatch) -> _Others:
@@ -211,7 +211,7 @@ class Gain(Measurement[GainResult]):
         return _Others(alone, tuple(orders), tuple(notes))
 
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
-        """Refuse prompts that nothing can be compared with.
+        """Refuse prompts without any baseline.
 
         Raises:
             PromptError: says what is missing.
@@ -231,22 +231,24 @@ class Gain(Measurement[GainResult]):
         passes = [Pass(data, reading, title="prompts")]
         if others.zero_shot is not None:
             passes.append(Pass(others.zero_shot, reading, title="zero-shot"))
-        return passes + [Pass(own, reading, title="shuffled labels") for own in others.shuffled]
+        return passes + [
+            Pass(prompts, reading, title="shuffled labels") for prompts in others.shuffled
+        ]
 
     def result(self, model: LanguageModel, data: PromptBatch, read: list[Any]) -> GainResult:
-        """The right answer's log-probability and rank in every context."""
+        """The correct answer's log-probability and rank in every context."""
         others = self._others(model, data)
         log_probs, right = (
-            torch.stack(own, dim=1)
-            for own in zip(*(_scored(values, data) for (values,) in read), strict=True)
+            torch.stack(columns, dim=1)
+            for columns in zip(*(_scored(values, data) for (values,) in read), strict=True)
         )
         count = 1 + (others.zero_shot is not None)
         names = ("demonstrations", "zero_shot")[:count]
-        parts = [own[:, :count] for own in (log_probs, right)]
+        parts = [scores[:, :count] for scores in (log_probs, right)]
         if others.shuffled:
             names = (*names, "shuffled")
-            drawn = (own[:, count:].mean(1, keepdim=True) for own in (log_probs, right))
-            parts = [torch.cat(own, dim=1) for own in zip(parts, drawn, strict=True)]
+            drawn = (scores[:, count:].mean(1, keepdim=True) for scores in (log_probs, right))
+            parts = [torch.cat(pair, dim=1) for pair in zip(parts, drawn, strict=True)]
         return GainResult(
             log_prob=parts[0].contiguous(),
             right=parts[1].contiguous(),
@@ -258,7 +260,7 @@ class Gain(Measurement[GainResult]):
 
 
 def _scored(read: Read, data: PromptBatch) -> tuple[Tensor, Tensor]:
-    """Log-probability of the right answer, and whether it is given."""
+    """Log-probability of the correct answer, and whether it is given."""
     logits, over_all, top, _ = read
     among = data.answer_kind != "vocabulary"
     scores = logits.double().log_softmax(-1) if among else over_all.double()

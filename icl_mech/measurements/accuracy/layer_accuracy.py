@@ -2,7 +2,7 @@
 
 Entry `l` of the logit lens is read as if the model ended there. The *gap* is the accuracy
 with true minus with false demonstrations; the *critical layer* is the first entry from which
-the gap stays at or above half its final value, or another share of it (`reference`: the first
+the gap stays at or above half its final value, or another fraction of it (`reference`: the first
 crossing).
 
 Source: Halawi et al. 2023, *Overthinking the Truth*, §4.
@@ -64,13 +64,13 @@ class LayerAccuracyResult(PairScores):
     """Scores of every pair of prompts at every entry; entry 0 is the embedding.
 
     Attributes:
-        scores: By metric, side, prompt and entry.
+        scores: Scores by metric, side, prompt and entry.
         true_probs: Normalised label probabilities with true demonstrations.
         false_probs: The same with false ones.
         answers: True class of each query.
-        variant: Of lens and critical layer.
+        variant: Variant of lens and critical layer.
         interval_kind: Kind of the intervals.
-        threshold: Share of the final gap that is there from the critical layer on.
+        threshold: Fraction of the final gap that is reached from the critical layer on.
     """
 
     shows: ClassVar[tuple[str, ...]] = (*METRICS, "gap")
@@ -116,12 +116,12 @@ class LayerAccuracyResult(PairScores):
         return self.critical_at(self.threshold)
 
     def critical_at(self, threshold: float) -> Interval | None:
-        """The critical layer at another share of the final gap, such as a quarter or three quarters.
+        """The critical layer at another fraction of the final gap, such as a quarter or three quarters.
 
         None where the interval of the final gap includes 0. Resamples without a final gap are left out.
 
         Raises:
-            ResultError: a share that is not above 0 and at most 1.
+            ResultError: a fraction that is not above 0 and at most 1.
         """
         if self.final_gap.low <= 0:
             return None
@@ -144,14 +144,14 @@ class LayerAccuracyResult(PairScores):
 
     @property
     def status(self) -> Status:
-        """Of the claim that false demonstrations hurt."""
+        """Status of the claim that false demonstrations lower accuracy."""
         return judged(self.final_gap, prompts=self.pairs)
 
     # --- what accuracy is compared with ---
 
     @property
     def chance(self) -> float:
-        """One over the number of classes."""
+        """Accuracy of guessing: one over the number of classes."""
         return 1 / self.true_probs.shape[-1]
 
     @property
@@ -162,12 +162,12 @@ class LayerAccuracyResult(PairScores):
 
     @property
     def commonest(self) -> float:
-        """Share of the most frequent true class: what a constant answer scores uncalibrated."""
+        """Fraction of the most frequent true class: the uncalibrated accuracy of the majority-class baseline."""
         return float(torch.bincount(self.answers).max()) / len(self.answers)
 
     @property
     def even(self) -> bool:
-        """True if classes are equally common, so that every constant answer scores chance."""
+        """True if classes are equally frequent, so that every constant answer scores chance."""
         return self.commonest <= self.chance + 1e-9
 
     # --- other measures ---
@@ -179,12 +179,12 @@ class LayerAccuracyResult(PairScores):
 
     @property
     def followed(self) -> Status:
-        """Of the claim that the model answers the label which false demonstrations teach."""
+        """Status of the claim that the model answers with the label that false demonstrations teach."""
         return judged(self.false_label, null=self.chance, prompts=self.pairs)
 
     @property
     def format_from(self) -> int | None:
-        """First entry from which label words hold half of the probability or more, with true demonstrations."""
+        """First entry from which label words have half of the probability or more, with true demonstrations."""
         most = self.accuracy("true", "label_space") >= 0.5
         first = self.last + 1 - int(most.flip(0).int().cummin(0).values.sum())
         return first if first <= self.last else None
@@ -196,7 +196,7 @@ class LayerAccuracyResult(PairScores):
         return counts is not None and bool((counts[0, :, 0] == counts[2, :, 0]).all())
 
     def on_page(self) -> tuple[str, ...]:
-        """Calibrated accuracy with its gap, the permuted score, and what calibration leaves out."""
+        """Calibrated accuracy with its gap, the permuted score, and the numbers that calibration removes."""
         # Accuracy of choices is not calibrated, and the first figure is about it.
         shown = {"permuted": self.tells_followed, "plain": not self.own_choices}
         return ("calibrated", *(show for show, there in shown.items() if there), "label_space")
@@ -211,11 +211,11 @@ def critical_interval(
     """The critical layer of a gap, with its bootstrap interval over paired scores."""
 
     def statistic(means: Tensor) -> Tensor:
-        own = means[:, 0] - means[:, 1]
-        layer = critical_layer(own, crossing, threshold).double()
-        return torch.where(own[:, -1] > 0, layer, torch.nan)
+        gaps = means[:, 0] - means[:, 1]
+        layer = critical_layer(gaps, crossing, threshold).double()
+        return torch.where(gaps[:, -1] > 0, layer, torch.nan)
 
-    # Not a quantity: which layer is critical must not hang on how a mean is rounded.
+    # Not a quantity: which layer is critical must not depend on how a mean is rounded.
     low, high = bootstrap_interval(scores, statistic)
     return holding(float(critical_layer(gap, crossing, threshold)), float(low), float(high))
 
@@ -225,11 +225,11 @@ class LayerAccuracy(OfPairs[LayerAccuracyResult]):
     """Accuracy at every layer with true and with false demonstrations of the same queries.
 
     Attributes:
-        threshold: Share of the final gap that is there from the critical layer on, a half in the paper.
+        threshold: Fraction of the final gap that is reached from the critical layer on, a half in the paper.
 
     Raises:
         PromptError: sets that are not pairs, or have no answers.
-        RunError: unknown variant or interval, a lens of another model, or a share that is none.
+        RunError: unknown variant or interval, a lens of another model, or an invalid fraction.
 
     Source: Halawi et al. 2023, §4.
     """
@@ -240,7 +240,7 @@ class LayerAccuracy(OfPairs[LayerAccuracyResult]):
         """Check the fields.
 
         Raises:
-            RunError: names the field and what it may be.
+            RunError: names the field and the values it may have.
         """
         super().__post_init__()
         if not 0 < self.threshold <= 1:

@@ -1,5 +1,4 @@
-"""Scores of pairs of prompts at every entry of the lens: what accuracies by layer and by demonstrations
-share.
+"""Scores of pairs of prompts at every entry of the lens, shared by accuracies by layer and by demonstrations.
 
 Source: Halawi et al. 2023, *Overthinking the Truth*, §2 and §3.
 """
@@ -85,20 +84,20 @@ ZERO_OR_ONE = ("plain", "top_1", "top_labels")
 """Metrics whose outcomes are 0 or 1; their intervals are Wilson's."""
 
 OUTCOMES = ("calibrated", "permuted", *ZERO_OR_ONE)
-"""Metrics of right or wrong, ties included."""
+"""Metrics of correct or incorrect answers, ties included."""
 
 WITH_THRESHOLDS = ("calibrated", "permuted")
 """Metrics whose thresholds are fitted on the same prompts."""
 
 
 class OwnChoices:
-    """Results of scores that have no thresholds where answers are choices of each prompt."""
+    """Base class of results whose scores have no thresholds where answers are choices of each prompt."""
 
     own_choices: bool
 
     @property
     def accuracy_name(self) -> str:
-        """What the measure is called: calibrated where thresholds are fitted."""
+        """Name of the measure: calibrated where thresholds are fitted."""
         return self._named("calibrated accuracy")
 
     def _named(self, text: str) -> str:
@@ -106,7 +105,7 @@ class OwnChoices:
 
 
 def without_thresholds(text: str, own_choices: bool) -> str:
-    """A text on calibrated accuracy; on accuracy where choices of each prompt have no thresholds."""
+    """Adapt a text on calibrated accuracy to plain accuracy where choices of each prompt have no thresholds."""
     if not own_choices:
         return text
     return text.replace("calibrated accuracy", "accuracy").replace(
@@ -118,8 +117,8 @@ class Sides(NamedTuple):
     """One measure at the last layer.
 
     Attributes:
-        true: With true demonstrations.
-        false: With false ones.
+        true: The measure with true demonstrations.
+        false: The measure with false demonstrations.
         gap: True minus false, paired.
         pairs: Number of pairs of prompts.
     """
@@ -131,7 +130,7 @@ class Sides(NamedTuple):
 
     @property
     def status(self) -> Status:
-        """Of the claim that the measure is larger with true demonstrations."""
+        """Status of the claim that the measure is larger with true demonstrations."""
         return judged(self.gap, prompts=self.pairs)
 
 
@@ -139,17 +138,17 @@ class Sides(NamedTuple):
 class PairScores(OwnChoices, Result):
     """Scores of pairs of prompts with true and false demonstrations.
 
-    Every metric is a quantity by side and what `axes` names: `result.interval("plain",
+    Every metric is a quantity by side and the axes in `axes`: `result.interval("plain",
     side="false", layer=12)`. Layers are entries of the lens: 0 is the embedding.
 
     Attributes:
-        scores: By metric (see `metrics`), side (`true`, `false` demonstrations), prompt.
-        interval_kind: `score` (Wilson's, of scores between 0 and 1 with an effective n),
-            `bootstrap` (percentiles; results of before) or `reference`.
-        tie_counts: How many calibrated scores are ties, nearly ties, and there at all, by side
+        scores: Scores by metric (see `metrics`), side (`true`, `false` demonstrations), prompt.
+        interval_kind: `score` (Wilson's, for scores between 0 and 1 with an effective n),
+            `bootstrap` (percentiles; results of earlier versions) or `reference`.
+        tie_counts: Number of calibrated scores that are ties, nearly ties, and in all, by side
             (see `near_ties`); None in results that were saved without them.
-        own_choices: Answers are choices of each prompt: `calibrated` and `permuted` are then shares of
-            prompts in which no choice is likelier, without thresholds.
+        own_choices: Answers are choices of each prompt: `calibrated` and `permuted` are then fractions of
+            prompts in which no other choice is more probable, without thresholds.
     """
 
     renamed: ClassVar[dict[str, str]] = {"interval": "interval_kind"}
@@ -157,7 +156,7 @@ class PairScores(OwnChoices, Result):
     axis_labels: ClassVar[Mapping[str, str | Sequence[Any]]] = {"side": SIDES}
 
     axes: ClassVar[tuple[str, ...]] = ("layer",)
-    """Of a score, after its side."""
+    """Axes of a score, after its side."""
 
     scores: Float[Tensor, "metric side batch *rest"]
     interval_kind: IntervalKind = "score"
@@ -197,12 +196,12 @@ class PairScores(OwnChoices, Result):
 
     @property
     def tells_followed(self) -> bool:
-        """True if the permuted score says what accuracy does not: of two classes the wrong one is the false one."""
+        """True if the permuted score adds to accuracy: with two classes the incorrect one is always the false one."""
         return (self._labels() or 0) > 2 and self.defined("permuted")
 
     @property
     def ties(self) -> Ties:
-        """Ties among the calibrated scores that the summary speaks of, those of the last entry.
+        """Ties among the calibrated scores that the summary reports, those of the last entry.
 
         Other entries are in `tie_counts`: at the embedding of a rotary model all prompts are
         alike, so all scores there are ties.
@@ -269,13 +268,13 @@ class OfPairs(PairMeasurement[R]):
 
         Raises:
             PromptError: says what differs.
-            RunError: as `check_lens`.
+            RunError: see `check_lens`.
         """
         check_pairs(*data)
         check_lens(self.lens, model, self.variant)
 
     def readings(self) -> list[LayerLensReading]:
-        """What is read on either side; by default the lens at the target."""
+        """The readouts of each side; by default the lens at the target."""
         return [LayerLensReading(self.variant, lens=self.lens)]
 
     def passes(self, model: LanguageModel, data: Pair) -> list[Pass]:
@@ -287,12 +286,12 @@ class OfPairs(PairMeasurement[R]):
 
 
 class EntryScores(NamedTuple):
-    """What one prompt set scores at every entry.
+    """Scores of one prompt set at every entry.
 
     Attributes:
-        scores: By metric.
+        scores: Scores by metric.
         probs: Normalised label probabilities.
-        tie_counts: Of the calibrated scores, see `near_ties`.
+        tie_counts: Ties of the calibrated scores, see `near_ties`.
     """
 
     scores: Float[Tensor, "metric batch *demo entry"]

@@ -1,1 +1,1 @@
-"""What answers follow: the truth, the demonstrations, or the model without demonstrations."""
+"""Alignment of answers with the truth, the demonstrations, or the model's answer without demonstrations."""

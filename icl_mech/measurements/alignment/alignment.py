@@ -1,8 +1,8 @@
-"""What answers follow with true and with false demonstrations.
+"""Alignment of answers with true and with false demonstrations.
 
 An answer may be the true label of the query (truth), the label that the demonstrations teach for it
-(prompt), or what the model answers without demonstrations (prior). The *semantic override* is
-the share of prompts answered as false demonstrations teach although the zero-shot answer is another.
+(prompt), or the model's answer without demonstrations (prior). The *semantic override* is
+the fraction of prompts answered with the label that false demonstrations teach although the zero-shot answer differs.
 
 Source: after Krishna Kumar 2025, *Semantic Anchors in In-Context Learning: Why Small LLMs Cannot
 Flip Their Labels*, which names these quantities; the formulas are those above.
@@ -65,11 +65,11 @@ DEFINITIONS = (
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class AlignmentResult(Result):
-    """What the answers with true and with false demonstrations follow.
+    """Alignment of the answers with true and with false demonstrations.
 
     Attributes:
-        predicted: Class answered, by side (`true`, `false` demonstrations).
-        zero_shot: Class answered without demonstrations.
+        predicted: Predicted class, by side (`true`, `false` demonstrations).
+        zero_shot: Predicted class without demonstrations.
         answers: True class of each query.
         taught: Class that the false demonstrations teach for it.
         labels: Names of the classes.
@@ -86,13 +86,13 @@ class AlignmentResult(Result):
 
     @property
     def targets(self) -> Int[Tensor, "batch side followed"]:
-        """The class each answer would be if it followed truth, prompt or prior."""
+        """The class of each answer if it followed truth, prompt or prior."""
         shown = torch.stack([self.answers, self.taught], dim=1)
         true, prior = (part[:, None].expand(-1, 2) for part in (self.answers, self.zero_shot))
         return torch.stack([true, shown, prior], dim=-1)
 
     def quantities(self) -> dict[str, Quantity]:
-        """Alignment by side and by what is followed, the override, and the zero-shot accuracy."""
+        """Alignment by side and by its target, the override, and the zero-shot accuracy."""
         follows = self.predicted[..., None] == self.targets
         override = follows[:, 1, 1] & ~follows[:, 1, 2]
         return {
@@ -103,7 +103,7 @@ class AlignmentResult(Result):
 
     @property
     def lead(self) -> Float[Tensor, " batch"]:
-        """With false demonstrations: 1 where the label taught is answered, -1 where the true one."""
+        """Lead of the taught label with false demonstrations: 1 where it is answered, -1 where the true one is."""
         return self._lead(self.predicted[:, 1])
 
     def _lead(self, predicted: Int[Tensor, " batch"]) -> Float[Tensor, " batch"]:
@@ -112,21 +112,21 @@ class AlignmentResult(Result):
     @property
     @kept
     def taught_above_truth(self) -> Interval:
-        """With false demonstrations: answers that are the label taught, minus those that are true."""
+        """Fraction of answers with the taught label minus fraction with the true one, with false demonstrations."""
         return mean_interval(self.lead, "change")
 
     @property
     def by_class(self) -> bool:
-        """True if answers are classes, so that one may be answered always."""
+        """True if answers are classes, so that a constant answer is possible."""
         return answer_kind(self) == "classes"
 
     @property
     @kept
     def above_undemonstrated(self) -> Interval:
-        """The same minus that of answers which follow no demonstrations, paired over prompts.
+        """The same difference minus that of a baseline without demonstrations, paired over prompts.
 
-        Those are the zero-shot ones or, of classes, a constant one: whichever has most. Where classes are not
-        equally frequent, either may be the label taught more often than the true one.
+        The baseline is the zero-shot answer or, for classes, a constant one: whichever has the larger difference. Where
+        classes are not equally frequent, either may be the taught label more often than the true one.
         """
         others = [self.zero_shot]
         if self.by_class:
@@ -136,9 +136,9 @@ class AlignmentResult(Result):
 
     @property
     def taught_above_others(self) -> Interval | None:
-        """With false demonstrations: answers that are the label taught, minus the mean of the other wrong labels.
+        """Fraction of answers with the taught label minus the mean of the other incorrect ones, with false demonstrations.
 
-        What merely sinks the right label makes all wrong ones alike. None where there is one wrong label only.
+        An effect that only lowers the correct label affects all incorrect ones alike. None if there is only one.
         """
         wrong = len(self.labels) - 1
         if wrong < 2:
@@ -149,7 +149,7 @@ class AlignmentResult(Result):
 
     @property
     def status(self) -> Status:
-        """Of the claim that answers follow false demonstrations rather than the truth."""
+        """Status of the claim that answers follow false demonstrations rather than the truth."""
         effects = (self.taught_above_truth, self.above_undemonstrated)
         return jointly(*(judged(effect, prompts=self.count) for effect in effects))
 
@@ -161,13 +161,13 @@ class AlignmentResult(Result):
 
 @dataclass(frozen=True)
 class Alignment(PairMeasurement[AlignmentResult]):
-    """Shares of answers that follow the truth, the demonstrations or the zero-shot prior.
+    """Fractions of answers that follow the truth, the demonstrations or the zero-shot prior.
 
     Attributes:
         zero_shot: The same queries without demonstrations; None: cut out of the true prompts.
 
     Raises:
-        PromptError: sets that are not pairs, false labels that teach no one label, or `zero_shot`
+        PromptError: sets that are not pairs, false labels that do not teach a single label, or `zero_shot`
             with other queries.
 
     Source: after Krishna Kumar 2025, arXiv 2511.21038.
@@ -178,11 +178,11 @@ class Alignment(PairMeasurement[AlignmentResult]):
     takes = ANSWER_KINDS
 
     def reads_first_tokens(self) -> bool:
-        """No: whole words are scored where the prompts say so."""
+        """False: whole words are scored where the prompts say so."""
         return False
 
     def check(self, model: LanguageModel, data: Pair) -> None:
-        """Refuse sets that are not pairs, false labels that teach no one label, other queries.
+        """Refuse sets that are not pairs, false labels that do not teach a single label, and other queries.
 
         Raises:
             PromptError: says which.
@@ -228,7 +228,7 @@ class Alignment(PairMeasurement[AlignmentResult]):
         ]
 
     def result(self, model: LanguageModel, data: Pair, read: list[Any]) -> AlignmentResult:
-        """Answers of all three."""
+        """Predicted classes in all three runs."""
         true, false = data
         answered = [logits.argmax(-1) for ((logits, *_),) in read]
         taught = taught_classes(false)

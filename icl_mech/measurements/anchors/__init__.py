@@ -1,1 +1,1 @@
-"""Anchors in any text: which spans and tokens later text rests on."""
+"""Anchors in any text: spans and tokens that later text depends on."""

@@ -1,12 +1,12 @@
-"""Do spans that are read much also matter when they are hidden?
+"""Agreement of attention with suppression: are spans that are read more also more important when hidden?
 
-For every text the rank correlation, over its spans, of what hiding a span changes in later spans with
-how much later spans read it: in all heads, in receiver heads, and by saliency. Receiver heads are
+The measure is, for every text, the rank correlation over its spans between the effect of hiding a span on later
+spans and how much later spans read it: in all heads, in receiver heads, and by saliency. Receiver heads are
 chosen for each text from the other texts.
 
-Later spans read and change less whatever stands before them, and the first spans are read by more of
-them; `depth` replaces each reading span's row by ranks first, on both sides. Neither correlation is a
-verdict: networks that learned nothing give both, the first near 0.9 by position alone.
+Later spans read less and are affected less whatever precedes them, and the first spans are read by more of
+them; `depth` first replaces each reading span's row by ranks, on both sides. Neither correlation is a
+test: randomly initialised models show both, the first near 0.9 by position alone.
 
 Source: Bogdan et al. 2025, *Thought Anchors: Which LLM Reasoning Steps Matter?*, §6.
 """
@@ -48,7 +48,7 @@ DEFINITIONS = (
 
 
 SCORES = ("all_heads", "receiver_heads", "saliency")
-"""What effects of suppression are compared with."""
+"""Scores that effects of suppression are compared with."""
 
 
 CONTROLS = ("plain", "depth")
@@ -57,10 +57,10 @@ CONTROLS = ("plain", "depth")
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class AnchorAgreementResult(Result):
-    """Rank correlations of the effects of hiding spans with how much the spans are read.
+    """Rank correlations between the effects of hiding spans and how much the spans are read.
 
     Attributes:
-        correlation: Of every text; not-a-number of receiver heads where there is no other text.
+        correlation: Correlation of every text; not-a-number for receiver heads where there is no other text.
         proximity: Number of following spans that scores leave out.
         top: Number of receiver heads.
     """
@@ -84,7 +84,7 @@ class AnchorAgreementResult(Result):
 
     @property
     def too_few(self) -> bool:
-        """True if the texts are too few for an interval, or the main correlation is not defined."""
+        """True if there are too few texts for an interval, or the main correlation is undefined."""
         correlation = self.interval(control="plain", score="all_heads")
         return judged(correlation, prompts=self.count) == "cannot be judged"
 
@@ -104,15 +104,15 @@ class AnchorAgreementResult(Result):
 
 @dataclass(frozen=True)
 class AnchorAgreement(Measurement[AnchorAgreementResult]):
-    """Rank correlation of the effects of hiding spans with attention and saliency, per text.
+    """Rank correlation between the effects of hiding spans and attention or saliency, per text.
 
     Attributes:
         proximity: Number of following spans that scores leave out, the span itself included.
         top: Number of receiver heads, chosen for each text from the others.
-        temperature: Of the distributions that are compared, see `suppression`.
+        temperature: Temperature of the compared distributions, see `suppression`.
 
     Raises:
-        RunError: unknown variant, or more heads than there are.
+        RunError: unknown variant, or more heads than the model has.
         PromptError: texts with too few spans.
 
     Source: Bogdan et al. 2025, §6.
@@ -126,11 +126,11 @@ class AnchorAgreement(Measurement[AnchorAgreementResult]):
     reads_texts = reads_spans = True
 
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
-        """Refuse texts with too few spans for a correlation, and more heads than there are.
+        """Refuse texts with too few spans for a correlation, and more heads than the model has.
 
         Raises:
             PromptError: names the first such text.
-            RunError: says how many heads there are.
+            RunError: gives the number of heads.
         """
         check_spans(data, f"AnchorAgreement(proximity={self.proximity})", self.proximity + 4)
         heads = model.info.n_layers * model.info.n_heads
@@ -148,7 +148,7 @@ class AnchorAgreement(Measurement[AnchorAgreementResult]):
         return [part.filled(model, data) for part in parts]
 
     def passes(self, model: LanguageModel, data: PromptBatch) -> list[Pass]:
-        """Those of its parts."""
+        """The passes of its parts."""
         return [job for part in self._parts(model, data) for job in part.passes(model, data)]
 
     def steps(
@@ -164,7 +164,7 @@ class AnchorAgreement(Measurement[AnchorAgreementResult]):
     def result(
         self, model: LanguageModel, data: PromptBatch, read: list[Any]
     ) -> AnchorAgreementResult:
-        """Of results that are there."""
+        """Agreement of the three results."""
         return agreement(*read, top=self.top)
 
 
@@ -175,7 +175,7 @@ def agreement(
     *,
     top: int = RECEIVERS,
 ) -> AnchorAgreementResult:
-    """Rank correlations of results over the same texts."""
+    """Rank correlations of given results over the same texts."""
     p, rows = attention.proximity, []
     for number, hidden in enumerate(effects.divergence):
         by_control = []

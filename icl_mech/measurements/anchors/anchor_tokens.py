@@ -1,17 +1,17 @@
 """Anchor tokens: tokens that later ones read far more than their neighbours.
 
 The column mass `m_l[j]` is the mean of the saliency (or of the attention, averaged over heads) that the
-tokens after `j`, up to the target, put on `j`, averaged over the chosen layers. Masses of tokens that
-nothing singles out differ by factors of hundreds, so an anchor is a token whose mass does not belong
-with those of the others: its distance from the median of the tokens around it, on a logarithmic
-scale and beside what its place alone gives, exceeds the largest that a text without anchors would show
-in 95 % of cases. With `ratio` it is one that exceeds so many times that median, whatever the others do.
+tokens after `j`, up to the target, put on `j`, averaged over the chosen layers. Masses of
+unremarkable tokens differ by factors of hundreds, so an anchor is an outlier among the masses of the
+text: its distance from the median of the tokens around it, on a logarithmic
+scale and relative to that expected from position alone, exceeds the largest that a text without anchors would show
+in 95 % of cases. With `ratio` it is a token whose mass exceeds that many times the median, whatever the others do.
 
-Whether tokens of a kind stand out is told by comparing them with position-matched ones: the label
-words of prompts with demonstrations, the last token of each span of a text. The tokens compared are
-named beforehand, not found, so that nothing is chosen and tested on the same prompts. They are a few
-words, the same in all prompts, so that they stand out needs a p-value over words (`words_test`) beside
-the interval over prompts.
+A type of token is tested by comparison with position-matched tokens: the label
+words of prompts with demonstrations, the last token of each span of a text. The compared tokens are
+fixed beforehand, so that selection and test do not use the same prompts. They are a few
+words, the same in all prompts, so the claim that they stand out needs a p-value over words (`words_test`) in
+addition to the interval over prompts.
 """
 
 from collections.abc import Mapping, Sequence
@@ -73,10 +73,10 @@ DEFINITIONS = (
 )
 
 KINDS = ("marked", "matched")
-"""The tokens compared, and position-matched ones."""
+"""The compared tokens, and position-matched ones."""
 
 NAMED = 5
-"""So many anchors of a prompt are named."""
+"""Maximum number of anchors of a prompt that are named."""
 
 
 class Example(NamedTuple):
@@ -84,7 +84,7 @@ class Example(NamedTuple):
 
     Attributes:
         prompt: Number of the prompt.
-        anchors: Positions of the strongest, the strongest first.
+        anchors: Positions of the strongest anchors, the strongest first.
     """
 
     prompt: int
@@ -93,24 +93,24 @@ class Example(NamedTuple):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class AnchorTokensResult(Result):
-    """Column masses of every prompt, the tokens that stand out, and how named tokens compare.
+    """Column masses of every prompt, the tokens that stand out, and a comparison of given tokens.
 
     Attributes:
         mass: Mean over later rows of what they put on each token, per prompt; up to the target.
         times: Mass over the chosen layers, divided by the median nearby, per prompt; not-a-number
             at the first token.
-        scores: How far it lies from those nearby, in units of the text's own spread, per prompt.
+        scores: Distance from the tokens nearby, in units of the text's spread, per prompt.
         limits: Score that anchors exceed, per prompt, if the text's spread decides.
         anchors: Positions of the tokens that stand out, per prompt.
-        marked: Positions of the tokens compared, per prompt.
-        multiple: Mean of `times` over the tokens compared, and over position-matched ones.
+        marked: Positions of the compared tokens, per prompt.
+        multiple: Mean of `times` over the compared tokens, and over position-matched ones.
         found: Share of them that are anchors.
         tokens: Text of the tokens, per prompt.
-        compared: What the tokens compared are: `label words`, or `last tokens of spans`.
-        of: What was read, `saliency` or `attention`.
+        compared: Type of the compared tokens: `label words`, or `last tokens of spans`.
+        of: Quantity that was read, `saliency` or `attention`.
         layers: Layers over which masses are averaged.
-        ratio: How many times the median nearby an anchor's mass exceeds; None: the spread decides.
-        window: What nearby is.
+        ratio: Factor by which an anchor's mass exceeds the median nearby; None: the spread decides.
+        window: Size of the neighbourhood.
     """
 
     shows: ClassVar[tuple[str, ...]] = ("", "text")
@@ -133,11 +133,11 @@ class AnchorTokensResult(Result):
     limits: tuple[float, ...] = ()
 
     def quantities(self) -> dict[str, Quantity]:
-        """Of the tokens compared and of matched ones: multiples of the median nearby, and shares
+        """Values of the compared and of matched tokens: multiples of the median nearby, and shares
         that are anchors; their paired differences; and the share of all tokens that are anchors.
 
-        With scores also these, their paired difference, and `strongest`: shares that are among the k
-        tokens of the largest scores, k being the number of tokens compared in the prompt.
+        Results with scores also have these, their paired difference, and `strongest`: the shares among the k
+        tokens with the largest scores, k being the number of compared tokens in the prompt.
         """
         pairs = zip(self.anchors, self.times, strict=True)
         shares = [len(places) / int(times.isfinite().sum()) for places, times in pairs]
@@ -163,12 +163,12 @@ class AnchorTokensResult(Result):
 
     @cached_property
     def words_test(self) -> KindsTest:
-        """Of scores, over words: how often words chosen at random lie as high as those compared.
+        """Test of scores over words: how often random words score as high as the compared ones.
 
-        The interval of `score_difference` takes the words as given; this takes the prompts so.
+        The interval of `score_difference` takes the words as fixed; this test takes the prompts as fixed.
 
         Raises:
-            ResultError: a result saved before there were scores.
+            ResultError: a result saved before scores existed.
         """
         if not self.scores:
             raise ResultError("This result has no scores; measure again to compare words.")
@@ -179,7 +179,7 @@ class AnchorTokensResult(Result):
 
     @property
     def status(self) -> Status:
-        """Of the claim that the tokens compared stand out from those near them.
+        """Status of the claim that the compared tokens stand out from those near them.
 
         It needs an interval of `score_difference` above 0 and a p-value over words of at most 0.025.
         """
@@ -204,14 +204,14 @@ class AnchorTokensResult(Result):
         return Example(prompt, tuple(strongest[:NAMED]))
 
     def stands(self, prompt: int) -> list[bool]:
-        """Which tokens of a prompt are anchors."""
+        """True for each token of a prompt that is an anchor."""
         return [place in self.anchors[prompt] for place in range(len(self.times[prompt]))]
 
     def check_prompt(self, prompt: int) -> None:
-        """Refuse a prompt that is not there.
+        """Refuse a prompt that does not exist.
 
         Raises:
-            ResultError: says how many there are.
+            ResultError: gives the number of prompts.
         """
         if not 0 <= prompt < len(self.times):
             raise ResultError(f"prompt={prompt}; there are masses of {len(self.times)} prompts.")
@@ -243,9 +243,9 @@ class AnchorTokens(OfSaliency[AnchorTokensResult]):
     Attributes:
         of: `saliency`, or `attention` averaged over heads.
         layers: Layers over which masses are averaged; None: the last third.
-        ratio: How many times the median nearby an anchor's mass exceeds; None: as many as the other
-            tokens of the text leave to chance in 5 % of texts.
-        window: What nearby is, in positions to either side.
+        ratio: Factor by which an anchor's mass exceeds the median nearby; None: the factor that the other
+            tokens of the text exceed by chance in 5 % of texts.
+        window: Size of the neighbourhood, in positions to either side.
 
     Raises:
         RunError: unknown variant, or a layer the model does not have.
@@ -263,7 +263,7 @@ class AnchorTokens(OfSaliency[AnchorTokensResult]):
         """Check the fields.
 
         Raises:
-            RunError: names the field and what it may be.
+            RunError: names the field and the values it may have.
         """
         super().__post_init__()
         if self.ratio is not None and not 0 < self.ratio < float("inf"):
@@ -272,7 +272,7 @@ class AnchorTokens(OfSaliency[AnchorTokensResult]):
             raise RunError("layers=() averages over nothing; name one layer, or None for a third.")
 
     def filled(self, model: LanguageModel, data: PromptBatch) -> "AnchorTokens":
-        """With the loss these prompts can have, and the last third of the layers."""
+        """Fill in the loss these prompts can have, and the last third of the layers."""
         count = model.info.n_layers
         layers = self.layers or tuple(range(count - max(1, count // 3), count))
         averaged = replace(self, layers=tuple(sorted(set(layers))))
@@ -283,7 +283,7 @@ class AnchorTokens(OfSaliency[AnchorTokensResult]):
         return filled
 
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
-        """Refuse prompts in which nothing is compared, losses and layers that are not there.
+        """Refuse prompts without tokens to compare, and losses and layers that do not exist.
 
         Raises:
             PromptError: neither label words nor spans, or too few tokens.

@@ -1,4 +1,4 @@
-"""Spans of texts: sums between them, taken while the model runs, their names, and numbers of them."""
+"""Spans of texts: sums between them, taken while the model runs, their names, and values per span."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -36,18 +36,18 @@ Clamp = Literal["none", "reference"]
 
 @dataclass
 class AttentionBetweenSpans(OfPatterns, Reading[Tensor]):
-    """Sums of attention between spans, `[prompt, layer, head, span, span]`, filled up with zeros.
+    """Sums of attention between spans, `[prompt, layer, head, span, span]`, padded with zeros.
 
     Attributes:
         width: Largest number of spans of a prompt.
-        clamp: Where spans end.
+        clamp: Rule for the ends of spans.
     """
 
     width: int
     clamp: Clamp = "none"
 
     def reduce(self, site: Site, activation: Tensor, segment: Segment) -> Tensor:
-        """`[batch, head, span, span]`."""
+        """Sums `[batch, head, span, span]`."""
         return between_spans(activation, segment, self.width, self.clamp)
 
 
@@ -75,7 +75,7 @@ class SaliencyBetweenSpans(OfPatterns, GradientReading[Tensor]):
 def between_spans(
     values: Float[Tensor, "batch head dest src"], segment: Segment, width: int, clamp: Clamp
 ) -> Float[Tensor, "batch head span span"]:
-    """Sums over the edges between the spans of each prompt, filled up with zeros to `width`."""
+    """Sums over the edges between the spans of each prompt, padded with zeros to `width`."""
     wide = values if values.dtype == torch.float64 else values.float()
     matrices = []
     for row, prompt in enumerate(segment.prompts):
@@ -116,7 +116,7 @@ def check_spans(data: PromptBatch, what: str, least: int = 2) -> None:
 
 
 def names_of(prompt: Prompt) -> tuple[str, ...]:
-    """The text of every span, from the beginning of its first word."""
+    """The text of every span, starting at its first word."""
     pieces, names = pieces_of(prompt), []
     for start, stop in prompt.text_spans:
         # The first token of a text is in no span, and may be the beginning of a word.
@@ -134,7 +134,7 @@ def pieces_of(prompt: Prompt) -> tuple[str, ...]:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class OfSpans(Result):
-    """Numbers of the spans of every text.
+    """Values for the spans of every text.
 
     Attributes:
         spans: Token intervals of the spans, per text.
@@ -153,33 +153,33 @@ class OfSpans(Result):
 
     @property
     def alike(self) -> bool:
-        """True if all texts are one up to the end of their spans, as with shared demonstrations."""
+        """True if all texts are identical up to the end of their spans, as with shared demonstrations."""
         places = zip(self.spans, self.tokens, strict=True)
         texts = {(repr(spans), *pieces[: spans[-1][1]]) for spans, pieces in places}
         return len(texts) == 1 < len(self.tokens)
 
     def observed(self, values: Tensor) -> Tensor:
-        """Values of all texts; of the first alone if all are one, which is no sample."""
+        """Values of all texts; only those of the first if all are identical, which is no sample."""
         return values[:1] if self.alike else values
 
     def check_prompt(self, prompt: int) -> None:
-        """Refuse a text that is not there.
+        """Refuse a text that does not exist.
 
         Raises:
-            ResultError: says how many there are.
+            ResultError: gives the number of texts.
         """
         if not 0 <= prompt < len(self.spans):
             raise ResultError(f"prompt={prompt}; there are results of {len(self.spans)} texts.")
 
     def spread(self, prompt: int, values: Iterable[float], fill: float) -> Float[Tensor, " token"]:
-        """A number for each token of a text from those of its spans; `fill` where there is none."""
+        """A value for each token of a text from those of its spans; `fill` for tokens outside of spans."""
         numbers = torch.full((len(self.tokens[prompt]),), fill, dtype=torch.float64)
         for (start, stop), value in zip(self.spans[prompt], values, strict=True):
             numbers[start:stop] = value if value == value else fill
         return numbers
 
     def coloured(self, prompt: int, scores: Tensor, name: str) -> "View":
-        """A text coloured by numbers of its spans; hatched where they are undefined."""
+        """A text coloured by values of its spans; hatched where they are undefined."""
         from icl_mech.plots.prompt_view import Text, prompt_view
 
         values = self.spread(prompt, scores.tolist(), float("nan"))
@@ -190,7 +190,7 @@ class OfSpans(Result):
     def edges(
         self, prompt: int, values: Float[Tensor, "span span2"], name: str, top: int
     ) -> "View":
-        """The strongest edges between spans of a text as arcs; each span is one word of it."""
+        """The strongest edges between spans of a text as arcs; each span is shown as one word."""
         from icl_mech.plots.arcs import arcs_view
         from icl_mech.plots.prompt_view import Text
 

@@ -1,4 +1,4 @@
-"""Column masses of texts: readings of them, the tokens that stand out, and tokens of a kind beside others."""
+"""Column masses of texts: their readings, the tokens that stand out, and the comparison of given tokens with others."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ Ends = tuple[int, ...]
 
 @dataclass
 class AttentionMass(OfPatterns, Reading[Tensor]):
-    """What later rows put on every token, averaged over heads: `[prompt, layer, pos]` sums.
+    """Attention that later rows put on every token, averaged over heads: `[prompt, layer, pos]` sums.
 
     Attributes:
         width: Largest number of tokens of a prompt.
@@ -42,7 +42,7 @@ class AttentionMass(OfPatterns, Reading[Tensor]):
     ends: Ends
 
     def reduce(self, site: Site, activation: Tensor, segment: Segment) -> Tensor:
-        """`[batch, pos]`."""
+        """Sums `[batch, pos]`."""
         return column_sums(activation.float().mean(1), segment, self.width, self.ends)
 
 
@@ -78,14 +78,14 @@ def column_sums(
 
 
 class Column(NamedTuple):
-    """Of one text, up to the target.
+    """Column masses of one text, up to the target.
 
     Attributes:
         mass: Mean over later rows of what they put on each token, by layer.
         times: Mass over the chosen layers, divided by the median nearby.
-        scores: How far it lies from those nearby, in units of the text's own spread.
+        scores: Distance from the tokens nearby, in units of the text's spread.
         limit: Score that anchors exceed.
-        stands: Which tokens are anchors.
+        stands: True for tokens that are anchors.
     """
 
     mass: Float[Tensor, "layer pos"]
@@ -105,9 +105,9 @@ def column_of(
     first_row: int,
     reaches: Windows,
 ) -> Column:
-    """Means from sums, and the tokens that stand out: by a ratio, else by the spread of the text.
+    """Means from sums, and the tokens that stand out, by a ratio or by the spread of the text.
 
-    A row of attention sees so many tokens (`reaches`, by layer): others have no edge to it.
+    A row of attention sees `reaches` tokens (by layer): others have no edge to it.
     """
     rows = (end - torch.arange(end)).double()
     edges = [rows if reach is None else rows.clamp(max=reach - 1) for reach in reaches]
@@ -131,7 +131,7 @@ def first_token(prompt: Prompt) -> int:
 
 
 def marked(prompt: Prompt) -> Bool[Tensor, " pos"]:
-    """The tokens compared: first tokens of label words, of texts the last token of each span."""
+    """The compared tokens: first tokens of label words; for texts, the last token of each span."""
     flags = torch.zeros(len(prompt), dtype=torch.bool)
     places = prompt.label_positions or tuple(stop - 1 for _, stop in prompt.text_spans)
     flags[[place for place in places if first_token(prompt) <= place < prompt.target]] = True
@@ -139,12 +139,12 @@ def marked(prompt: Prompt) -> Bool[Tensor, " pos"]:
 
 
 def places_of(flags: Bool[Tensor, " pos"]) -> tuple[int, ...]:
-    """Where they are true."""
+    """Positions of the true flags."""
     return tuple(flags.nonzero()[:, 0].tolist())
 
 
 def flags_of(values: Sequence[Tensor], marked: Sequence[Sequence[int]]) -> list[Bool[Tensor, " _"]]:
-    """Which tokens are compared, per prompt."""
+    """Flags of the compared tokens, per prompt."""
     flags = [torch.zeros(len(row), dtype=torch.bool) for row in values]
     for row, places in zip(flags, marked, strict=True):
         row[list(places)] = True
@@ -152,7 +152,7 @@ def flags_of(values: Sequence[Tensor], marked: Sequence[Sequence[int]]) -> list[
 
 
 def among_strongest(scores: Sequence[Tensor], marked: Sequence[Sequence[int]]) -> list[Tensor]:
-    """Which tokens are among the k of the largest scores, k being the number compared, per prompt."""
+    """Flags of the k tokens with the largest scores, k being the number of compared tokens, per prompt."""
     among = []
     for row, places in zip(scores, marked, strict=True):
         flags = torch.zeros(len(row), dtype=torch.float64)
@@ -164,13 +164,13 @@ def among_strongest(scores: Sequence[Tensor], marked: Sequence[Sequence[int]]) -
 def matched(
     values: Sequence[Tensor], marked: Sequence[Sequence[int]], window: int
 ) -> Float[Tensor, "batch kind"]:
-    """Means over the tokens compared and over those near them."""
+    """Means over the compared tokens and over those near them."""
     pairs = zip(values, flags_of(values, marked), strict=True)
     means = [matched_means(row, places, window) for row, places in pairs]
     return torch.tensor(means, dtype=torch.float64)
 
 
 def difference(pair: Quantity) -> Quantity:
-    """Of the tokens compared minus those near them."""
+    """Paired difference: the compared tokens minus those near them."""
     values = pair.per_prompt[:, 0] - pair.per_prompt[:, 1]
     return Quantity((), values, unit=pair.unit, kind=pair.kind_minus(pair))

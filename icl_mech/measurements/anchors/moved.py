@@ -1,6 +1,6 @@
-"""Copies of a text, each run from a position of its own on, and how far next tokens' distributions moved.
+"""Copies of a text, each run from a different position on, and the change of next-token distributions.
 
-What `icl_mech.measurements.anchors.suppression` runs and reads.
+`icl_mech.measurements.anchors.suppression` runs and reads these copies.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,21 +18,21 @@ from icl_mech.prompts import PromptBatch
 from icl_mech.segments import PADDING, Segment, by_length
 
 ALIKE, SLACK = 0.8, 16
-"""Copies share a batch if they run this share of the longest one's rows, or so many fewer."""
+"""Copies share a batch if they run at least this fraction of the longest one's rows, minus this many rows."""
 
 
 @dataclass(frozen=True, eq=False)
 class FromHereOn(Batched):
-    """Rows from a start on, after keys and values of what stands before it.
+    """Rows from a start on, after keys and values of the tokens before it.
 
-    What stands before a start is the same in all copies, so it is run once for each work, without
-    the suppression, whose rows all lie after it. Keys and values are filled up on the left, so
+    The tokens before a start are the same in all copies, so they are run once for each work, without
+    the suppression, whose rows all lie after it. Keys and values are padded on the left, so
     that none is missing between kept and new columns.
 
     Attributes:
-        model: What runs them.
+        model: The model that runs them.
         prompts: Copies of one text.
-        starts: First row that is run of each copy.
+        starts: First row that is run for each copy.
     """
 
     model: LanguageModel
@@ -88,7 +88,7 @@ class FromHereOn(Batched):
 
 
 def _alike(rows: Sequence[int]) -> list[list[int]]:
-    """Copies that run about as many rows together, so that little is run for padding."""
+    """Groups of copies with similar numbers of rows, so that little is run for padding."""
     groups: list[list[int]] = []
     for copy in sorted(range(len(rows)), key=lambda copy: -rows[copy]):
         if not groups or rows[copy] < ALIKE * rows[groups[-1][0]] - SLACK:
@@ -109,7 +109,7 @@ CHUNK = 2**22
 
 
 KEPT = 2**27
-"""Plain log-probabilities of a text that are kept (float64, 1 GB); of more they are made anew."""
+"""Maximum number of plain log-probabilities of a text that are kept (float64, 1 GB); beyond it they are recomputed."""
 
 
 @dataclass
@@ -119,24 +119,24 @@ class ResidualReading(AtLast, Reading[list[Tensor]]):
     ragged: ClassVar[bool] = True
 
     def reduce(self, site: Site, activation: Tensor, segment: Segment) -> Tensor:
-        """Moved so that the first row that is run of each text is at 0, wherever padding stands."""
+        """Residuals shifted so that the first row that is run of each text is at 0, wherever padding is."""
         first = (segment.on_host[0] >= 0).int().argmax(1).tolist()
         return torch.stack([row.roll(-n, 0) for row, n in zip(activation, first, strict=True)])
 
     def collect(self, kept: Kept) -> list[Tensor]:
-        """One per text, padding still at the end."""
+        """One tensor per text, padding still at the end."""
         return [residuals[0] for residuals in kept.per_prompt()]
 
 
 @dataclass
 class MovedReading(OfLast, Reading[Tensor]):
-    """Of copies of one text: `KL(plain || changed)` of the next token at every position, and the
+    """Change of copies of one text: `KL(plain || changed)` of the next token at every position, and the
     change of the log-probability of the token that follows; `[copy, 2, pos]`, 0 where nothing ran.
 
     Attributes:
         plain: Residuals of the unchanged text.
         tokens: Its tokens.
-        temperature: Logits are divided by it.
+        temperature: Temperature the logits are divided by.
     """
 
     plain: Float[Tensor, "pos d_model"]
@@ -145,7 +145,7 @@ class MovedReading(OfLast, Reading[Tensor]):
     _known: Tensor | None = field(default=None, repr=False)
 
     def reduce(self, site: Site, activation: Tensor, segment: Segment) -> Tensor:
-        """In chunks of rows, so that no more logits are held than needed."""
+        """Divergence and change, in chunks of rows, so that no more logits are held than needed."""
         model, length = segment.model, len(self.tokens)
         shape, device = (len(segment.prompts), 2, length), activation.device
         movement = torch.zeros(shape, dtype=torch.float64, device=device)
@@ -183,7 +183,7 @@ class MovedReading(OfLast, Reading[Tensor]):
 def log_probs(
     model: LanguageModel, residual: Tensor, temperature: float = 1.0
 ) -> Float[Tensor, "row vocab"]:
-    """Of the next token, in float64, from residuals entering the final norm."""
+    """Log-probabilities of the next token, in float64, from residuals entering the final norm."""
     return (model.logits(residual).double() / temperature).log_softmax(-1)
 
 
@@ -192,7 +192,7 @@ def moved(
     changed: Float[Tensor, "row vocab"],
     following: Int[Tensor, " row"],
 ) -> Float[Tensor, "3 row"]:
-    """`KL(plain || changed)` of log-probabilities, their change at one token, and whether the likeliest stays."""
+    """`KL(plain || changed)` of log-probabilities, their change at one token, and whether the top token stays."""
     change = changed - plain
     divergence = -(plain.exp() * change).sum(-1).clamp(max=0)
     kept = plain.argmax(-1) == changed.argmax(-1)
@@ -206,7 +206,7 @@ def moved_rows(
     changed: Float[Tensor, "row d_model"],
     following: Int[Tensor, " row"],
 ) -> Float[Tensor, "3 row"]:
-    """The same of residuals, in chunks of rows."""
+    """The same for residuals, in chunks of rows."""
     parts = []
     for part in _chunks(len(plain), model.info.d_vocab):
         before, after = (

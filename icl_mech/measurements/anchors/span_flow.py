@@ -45,10 +45,10 @@ if TYPE_CHECKING:
 
 
 Of = Literal["attention", "saliency"]
-"""What is read between tokens."""
+"""Quantity that is read between tokens."""
 
 RECEIVERS = 5
-"""Receiver heads unless told otherwise."""
+"""Default number of receiver heads."""
 
 
 DEFINITIONS = (
@@ -82,10 +82,10 @@ class MostRead(NamedTuple):
     """The span of a text with the largest vertical score.
 
     Attributes:
-        span: Its number.
-        score: Mean over layers and heads; None if the text has too few spans for scores, and its column
-            sum is the largest.
-        times: The score over that of the median span, unless that is 0.
+        span: Number of the span.
+        score: Mean over layers and heads; None if the text has too few spans for scores, and the span has the
+            largest column sum.
+        times: Ratio of its score to that of the median span, unless that is 0.
     """
 
     span: int
@@ -98,11 +98,11 @@ class SpanFlowResult(OfSpans):
     """Attention or saliency between the spans of every text.
 
     Attributes:
-        matrices: One matrix per text: reading span, then the span that is read. Of saliency the axis
-            of heads has one entry, which stands for all.
+        matrices: One matrix per text: reading span, then the span that is read. For saliency the axis
+            of heads has one entry, the sum over all.
         vertical: Vertical score of every span, per text; not-a-number for the last ones.
-        kurtosis: Of the vertical scores of each text; not-a-number of texts with too few spans.
-        of: What was read, `attention` or `saliency`.
+        kurtosis: Kurtosis of the vertical scores of each text; not-a-number for texts with too few spans.
+        of: Quantity that was read, `attention` or `saliency`.
         proximity: Number of following spans that vertical scores leave out.
     """
 
@@ -127,15 +127,15 @@ class SpanFlowResult(OfSpans):
     def receiver_heads(
         self, top: Count = RECEIVERS, *, first_layer: Natural = 0, without: Natural | None = None
     ) -> tuple[tuple[int, int], ...]:
-        """(layer, head) of the largest mean kurtosis over texts, largest first.
+        """Heads (layer, head) with the largest mean kurtosis over texts, largest first.
 
         Args:
-            top: How many.
+            top: Number of heads.
             first_layer: Heads of lower layers are left out (the reference code's figures: 1).
-            without: Number of a text that is left out, to choose for it from the others.
+            without: Number of a text that is left out, to choose heads for it from the others.
 
         Raises:
-            ResultError: more heads than there are with a kurtosis, or saliency, which has no heads.
+            ResultError: more heads than have a kurtosis, or saliency, which has no heads.
         """
         if self.of != "attention":
             raise ResultError("Saliency is summed over heads; receiver heads need of='attention'.")
@@ -164,19 +164,19 @@ class SpanFlowResult(OfSpans):
 
     @cached_property
     def receivers(self) -> tuple[tuple[int, int], ...]:
-        """The usual receiver heads, as far as so many have a kurtosis; none of saliency."""
+        """The usual number of receiver heads, or as many as have a kurtosis; none for saliency."""
         known = int(self.kurtosis.nanmean(0).isfinite().sum()) * (self.of == "attention")
         return self.receiver_heads(min(RECEIVERS, known)) if known else ()
 
     @property
     def sizes(self) -> tuple[int, int]:
-        """Fewest and most spans of a text."""
+        """Smallest and largest number of spans of a text."""
         counts = [len(spans) for spans in self.spans]
         return min(counts), max(counts)
 
     @property
     def most_read(self) -> MostRead:
-        """The span of the first text that the later ones read most."""
+        """The span of the first text that later ones read most."""
         scores = self.scores(0)
         if not bool(scores.isfinite().any()):
             values = self.matrices[0].double().nan_to_num().mean((0, 1)).tril(-1)
@@ -193,8 +193,8 @@ class SpanFlowResult(OfSpans):
         """A text coloured by the vertical score of its spans; hatched where it is undefined.
 
         Args:
-            prompt: Which text.
-            heads: Mean over these; None: over all.
+            prompt: Number of the text.
+            heads: Heads to average over; None: all.
 
         Raises:
             ResultError: no such text or head.
@@ -203,12 +203,12 @@ class SpanFlowResult(OfSpans):
         return self.coloured(prompt, scores, f"mean {self.of} from later spans")
 
     def arcs(self, prompt: int = 0, layer: int | None = None, *, top: int = 20) -> "View":
-        """The strongest edges between spans of a text as arcs; each span is one word of it.
+        """The strongest edges between spans of a text as arcs; each span is shown as one word.
 
         Args:
-            prompt: Which text.
-            layer: Which layer; None: the mean over layers.
-            top: Number of edges drawn at most.
+            prompt: Number of the text.
+            layer: Number of the layer; None: the mean over layers.
+            top: Maximum number of edges drawn.
 
         Raises:
             ResultError: no such text or layer.
@@ -225,10 +225,10 @@ class SpanFlowResult(OfSpans):
 def most_peaked(
     means: Float[Tensor, "layer head"], top: int, first_layer: int, proximity: int
 ) -> tuple[tuple[int, int], ...]:
-    """(layer, head) of the largest mean kurtosis, largest first; heads of lower layers are left out.
+    """Heads (layer, head) with the largest mean kurtosis, largest first; heads of lower layers are left out.
 
     Raises:
-        ResultError: more heads than there are with a kurtosis.
+        ResultError: more heads than have a kurtosis.
     """
     means[:first_layer] = torch.nan
     known = int(means.isfinite().sum())
@@ -243,7 +243,7 @@ def most_peaked(
 
 
 def mean_of_known(values: Tensor, known: Tensor) -> Statistic:
-    """The mean over the texts in which each is known."""
+    """Mean over the texts in which each value is known."""
     flat = values.double().nan_to_num().flatten(1)
     counted = known.double().flatten(1)
 
@@ -276,11 +276,11 @@ class SpanFlow(OfSaliency[SpanFlowResult]):
     """Attention or saliency between spans, their vertical scores, and receiver heads.
 
     Attributes:
-        of: `attention` of every head, or `saliency`, which is one number for all heads of a layer.
+        of: `attention` of every head, or `saliency`, which has one value for all heads of a layer.
         proximity: Number of following spans left out of a span's vertical score, itself included.
         average: `mean` or `median` over the spans that read.
-        control_depth: Rows are replaced by ranks first, so that later spans weigh as earlier ones.
-        clamp: `reference`: the last token of the text is lost, as in the reference code.
+        control_depth: Rows are first replaced by ranks, so that later spans weigh the same as earlier ones.
+        clamp: `reference`: the last token of the text is dropped, as in the reference code.
 
     Raises:
         RunError: unknown variant.
@@ -298,7 +298,7 @@ class SpanFlow(OfSaliency[SpanFlowResult]):
     reads_texts = reads_spans = True
 
     def filled(self, model: LanguageModel, data: PromptBatch) -> "SpanFlow":
-        """With the loss these prompts can have, where one is needed."""
+        """Fill in the loss these prompts can have, where one is needed."""
         if self.of == "attention":
             return replace(self, loss=None)
         filled = super().filled(model, data)

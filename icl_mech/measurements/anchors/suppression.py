@@ -1,10 +1,10 @@
-"""How much later text changes when a span is hidden from attention.
+"""Suppression: the change of later text when a span is hidden from attention.
 
 In all layers and heads the columns of one span are masked before the softmax. The effect on a later
 span is the mean over its positions of `KL(plain || suppressed)` of the next-token distribution, over
 the whole vocabulary and in float64, and the change of the log-probability of its own tokens.
 
-What stands before the rows that change is run once for each text: with `rows="after"` each
+The tokens before the changed rows are run once for each text: with `rows="after"` each
 suppression runs only the tokens after its span.
 
 Source: Bogdan et al. 2025, *Thought Anchors: Which LLM Reasoning Steps Matter?*, §6. The reference
@@ -66,10 +66,10 @@ FLOOR = 1e-9
 
 
 class Strongest(NamedTuple):
-    """A span and what hiding it changes.
+    """A span and the effect of hiding it.
 
     Attributes:
-        span: Its number.
+        span: Number of the span.
         effect: Mean divergence of later spans, in nats.
     """
 
@@ -79,11 +79,11 @@ class Strongest(NamedTuple):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SuppressionResult(OfSpans):
-    """What hiding each span changes in the spans after it.
+    """Effect of hiding each span on the spans after it.
 
     Attributes:
         divergence: Mean `KL(plain || suppressed)` in nats, per text: reading span, then the hidden
-            one; not-a-number where the reading span stands before the hidden one.
+            one; not-a-number where the reading span precedes the hidden one.
         change: Change of the log-probability of the reading span's own tokens, in nats per token.
         by_token: Divergence at every token, per text: hidden span, token.
     """
@@ -99,7 +99,7 @@ class SuppressionResult(OfSpans):
     def quantities(self) -> dict[str, Quantity]:
         """Mean divergence by distance in spans, and over all pairs; mean change likewise.
 
-        Distances are those that every text has. Texts that are all the same are one observation.
+        Distances are those that occur in every text. Texts that are all identical are one observation.
         """
         distances = self._by_distance(self.divergence), self._by_distance(self.change)
         pairs = self._over_pairs(self.divergence)
@@ -113,14 +113,14 @@ class SuppressionResult(OfSpans):
 
     @property
     def distances(self) -> range:
-        """Those that every text has, from 1: the next span."""
+        """Distances that occur in every text, from 1: the next span."""
         return range(1, min(len(spans) for spans in self.spans))
 
     @property
     def proximity(self) -> int:
-        """Distance from which figures count later spans: 2, or 1 if a text has fewer than 4 spans.
+        """Distance from which on figures count later spans: 2, or 1 if a text has fewer than 4 spans.
 
-        The next span changes most whatever is hidden, and of the last spans it is the only one.
+        The next span changes most whatever is hidden, and for the last spans it is the only one.
         """
         return 2 if len(self.distances) > 2 else 1
 
@@ -149,9 +149,9 @@ class SuppressionResult(OfSpans):
         """Mean of `log(KL + 1e-9)` over the positions of the reading spans of a text.
 
         Args:
-            prompt: Which text.
-            centred: Each row minus its mean over earlier spans, since later spans change less;
-                then only effects on later spans are numbers.
+            prompt: Number of the text.
+            centred: Subtract from each row its mean over earlier spans, since later spans change less;
+                then only effects on later spans are defined.
 
         Raises:
             ResultError: no such text.
@@ -186,7 +186,7 @@ class SuppressionResult(OfSpans):
         return self.coloured(prompt, scores, "mean KL divergence of later spans (nats)")
 
     def arcs(self, prompt: int = 0, *, top: int = 20) -> "View":
-        """The strongest effects between spans of a text as arcs; each span is one word of it.
+        """The strongest effects between spans of a text as arcs; each span is shown as one word.
 
         Raises:
             ResultError: no such text.
@@ -200,12 +200,12 @@ class SuppressionResult(OfSpans):
 class Suppression(Measurement[SuppressionResult]):
     """Effect of hiding each span of a text on the spans that follow it.
 
-    Costs about half a forward pass per span: each runs the tokens after the span only.
+    Costs about half a forward pass per span: each run covers only the tokens after the span.
 
     Attributes:
-        rows: From whom a span is hidden: the rows `after` it, or `all`, its own included (the
-            reference code). Effects on later spans are the same: their rows see no row of it.
-        temperature: Logits are divided by it (the reference code: 0.6).
+        rows: Rows from which a span is hidden: those `after` it, or `all`, its own included (the
+            reference code). Effects on later spans are the same: their rows see none of its rows.
+        temperature: Temperature the logits are divided by (the reference code: 0.6).
         layers: Blocks in which spans are hidden; None: all.
 
     Raises:
@@ -223,14 +223,14 @@ class Suppression(Measurement[SuppressionResult]):
     reads_texts = reads_spans = True
 
     def reads_first_tokens(self) -> bool:
-        """No: it reads no answers."""
+        """False: it reads no answers."""
         return False
 
     def __post_init__(self) -> None:
         """Check the fields.
 
         Raises:
-            RunError: names the field and what it may be.
+            RunError: names the field and the values it may have.
         """
         super().__post_init__()
         if not 0 < self.temperature < float("inf"):
@@ -239,7 +239,7 @@ class Suppression(Measurement[SuppressionResult]):
             raise RunError("layers=() hides nothing; name one layer, or None for all.")
 
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
-        """Refuse prompts without spans, and layers that are not there.
+        """Refuse prompts without spans, and layers that do not exist.
 
         Raises:
             PromptError: a text with fewer than two spans.
@@ -249,7 +249,7 @@ class Suppression(Measurement[SuppressionResult]):
         Suppress([0], self.rows, self.layers).check(model.info)
 
     def passes(self, model: LanguageModel, data: PromptBatch) -> list[Pass]:
-        """The plain texts; what follows rests on them."""
+        """The pass over the plain texts; the suppressions depend on it."""
         return [Pass(data, [ResidualReading()], title="texts")]
 
     def steps(
@@ -266,7 +266,7 @@ class Suppression(Measurement[SuppressionResult]):
     def _suppressions(
         self, model: LanguageModel, data: PromptBatch, prompt: Prompt, residual: Tensor
     ) -> Variants:
-        """One copy of a text for each span that has something after it."""
+        """One copy of a text for each span that has tokens after it."""
         spans = self._hidden(prompt)
         copies = PromptBatch((prompt,) * len(spans), data.source)
         hide = Suppress(rows=self.rows, layers=self.layers, positions=[[span] for span in spans])
@@ -278,7 +278,7 @@ class Suppression(Measurement[SuppressionResult]):
         return Variants(copies, [reading], [hide], title="suppressions", layout=layout)
 
     def _hidden(self, prompt: Prompt) -> list[tuple[int, int]]:
-        """Spans that some row can lack."""
+        """Spans that some row can be kept from attending to."""
         behind = [span for span in prompt.text_spans if span[1] < len(prompt)]
         return list(prompt.text_spans) if self.rows == "all" else behind
 
@@ -306,7 +306,7 @@ class Suppression(Measurement[SuppressionResult]):
     def _means(
         self, values: Float[Tensor, "hidden pos"], spans: Sequence[tuple[int, int]], first: int = 0
     ) -> Float[Tensor, "reader hidden"]:
-        """Means over the spans that read; not-a-number where a span stands before the hidden one."""
+        """Means over the reading spans; not-a-number where a span precedes the hidden one."""
         rows = []
         for start, stop in spans:
             part = values[:, max(start, first) : stop]

@@ -1,1 +1,1 @@
-"""Single demonstrations: which are read, and what leaving one out changes."""
+"""Single demonstrations: which of them are read, and the effect of leaving one out."""

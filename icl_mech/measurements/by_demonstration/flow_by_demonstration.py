@@ -4,8 +4,8 @@ With the saliency `I_l`, label positions `p_d` of demonstrations `d` and the tar
 
 * `S_wp^d` = mean of `I_l[p_d, j]` over `j < p_d`, and `S_pq^d` = `I_l[q, p_d]`. Means over
   demonstrations weighted by their numbers of edges (`p_d`, and 1) are `S_wp` and `S_pq`;
-* what the target reads of a whole demonstration: the sum of `I_l[q, j]` over all its tokens `j`, but
-  for the first one of the prompt, which models attend to whatever it is.
+* the target's saliency from a whole demonstration: the sum of `I_l[q, j]` over all its tokens `j`, except
+  the first one of the prompt, which models attend to whatever it is.
 
 Source: Wang et al. 2023, *Label Words are Anchors*, §2.1, whose sums are over all demonstrations.
 """
@@ -77,8 +77,8 @@ class Most(NamedTuple):
     """The demonstration with the largest share of the saliency from label words to the target.
 
     Attributes:
-        back: Its place, counted back from the query, from 1.
-        share: That share.
+        back: Its position, counted back from the query, from 1.
+        share: Its share.
     """
 
     back: int
@@ -91,14 +91,14 @@ class FlowByDemonstrationResult(Result):
 
     Attributes:
         wp: `S_wp` of each: mean saliency of the edges into its label word.
-        pq: `S_pq` of each: saliency of the edge from its label word to the target; not-a-number where a
-            window of attention leaves it out.
+        pq: `S_pq` of each: saliency of the edge from its label word to the target; not-a-number where
+            windowed attention leaves it out.
         read: Sum over the edges from all its tokens but the prompt's first to the target; None without
             text roles.
         received: Sum over all edges into the target.
         edges: Number of edges into each label word.
-        distance: Tokens from each label word to the target.
-        classes: Class each displays.
+        distance: Number of tokens from each label word to the target.
+        classes: Class that each displays.
         labels: Names of the classes.
     """
 
@@ -116,10 +116,10 @@ class FlowByDemonstrationResult(Result):
     definitions: ClassVar[tuple[Definition, ...]] = DEFINITIONS
 
     def quantities(self) -> dict[str, Quantity]:
-        """`pq_share` of the saliency from label words to the target, by demonstration and layer.
+        """Share `pq_share` of the saliency from label words to the target, by demonstration and layer.
 
-        Beside it `wp_share` of that into label words (per edge), `read_share` of all the target
-        receives, the same over classes, and the saliency behind them.
+        The others are `wp_share` of the saliency into label words (per edge), `read_share` of all saliency into the
+        target, the same over classes, and the saliency behind them.
         """
         dims, edge = ("demo", "layer"), "mean saliency per edge"
         quantities = {
@@ -143,7 +143,7 @@ class FlowByDemonstrationResult(Result):
         return quantities
 
     def _read_of_all(self) -> Tensor | None:
-        """What is read of each demonstration and, last, all that the target receives."""
+        """Saliency into the target from each demonstration and, last, in total."""
         return None if self.read is None else torch.cat([self.read, self.received[:, None]], dim=1)
 
     @property
@@ -164,10 +164,10 @@ class FlowByDemonstrationResult(Result):
 
     @checked(ResultError)
     def by_class(self, score: str) -> Float[Tensor, "batch label layer"]:
-        """`wp` or `pq` of each class's demonstrations, weighted by their edges; NaN where it has none.
+        """Scores `wp` or `pq` of each class's demonstrations, weighted by their edges; NaN where it has none.
 
         Raises:
-            ResultError: another score.
+            ResultError: an unknown score.
         """
         if score not in ("wp", "pq"):
             raise ResultError(f"score={score!r}. {near_matches(score, ('wp', 'pq'))}")
@@ -182,10 +182,10 @@ class FlowByDemonstrationResult(Result):
     @checked(ResultError)
     @kept
     def recency(self, third: str = "last") -> Interval:
-        """How much more of the label words' saliency the later half of the demonstrations has.
+        """Excess of the later half of the demonstrations in the label words' saliency.
 
-        Its share minus that of the earlier half (a middle one counts in neither), mean over a third
-        of the layers. With equal reading 0; 1 if only later ones are read.
+        The share of the later half minus that of the earlier half (a middle one counts in neither), mean over a third
+        of the layers. 0 if all are read equally; 1 if only later ones are read.
 
         Raises:
             ResultError: unknown third, or a single demonstration.
@@ -207,11 +207,11 @@ class FlowByDemonstrationResult(Result):
 
     @checked(ResultError)
     def agreement(self, left_out: LeaveOneOutResult, third: str = "last") -> Interval:
-        """Rank correlation of what is read with what leaving it out changes, mean over prompts.
+        """Rank correlation between reading a demonstration and the effect of leaving it out, mean over prompts.
 
-        Per prompt, Spearman's correlation over demonstrations of the saliency that the target reads
-        of each (mean over a third of the layers) with how far leaving it out moves the
-        log-probability of the true label, up or down.
+        Per prompt, Spearman's correlation over demonstrations between the target's saliency from
+        each (mean over a third of the layers) and the absolute change of the
+        log-probability of the true label when it is left out.
 
         Raises:
             ResultError: another prompt set, fewer than three demonstrations, or no text roles.
@@ -232,7 +232,7 @@ class FlowByDemonstrationResult(Result):
 
     @property
     def status(self) -> Status:
-        """Whether the target reads later demonstrations more than earlier ones, in the last third of the layers."""
+        """Status of the claim that the target reads later demonstrations more, in the last third of the layers."""
         return judged(self.recency(), prompts=self.prompts)
 
     def layers_of(self, third: str) -> tuple[int, int]:
@@ -244,7 +244,7 @@ class FlowByDemonstrationResult(Result):
         return ends_of_third(self.pq.shape[2], third)
 
     def most_read(self, third: str) -> Most | None:
-        """The demonstration whose label word is read most in a third of the layers; None if none is reached.
+        """The demonstration whose label word is read most in a third of the layers; None if none is within reach.
 
         Raises:
             ResultError: unknown third.
@@ -257,7 +257,7 @@ class FlowByDemonstrationResult(Result):
         return Most(self.count - int(shares.argmax()), float(shares.max()))
 
     def shares_of(self, third: str) -> dict[str, Float[Tensor, "end demo"]]:
-        """`pq_share` and, where known, `read_share`, as means over a third of the layers with their intervals.
+        """Shares `pq_share` and, where known, `read_share`, as means over a third of the layers with their intervals.
 
         Raises:
             ResultError: unknown third.
@@ -275,12 +275,12 @@ class FlowByDemonstrationResult(Result):
         return shares
 
     def on_page(self) -> tuple[str, ...]:
-        """Nothing of a single demonstration, which is compared with none."""
+        """Nothing for a single demonstration, which cannot be compared with others."""
         return self.shows if self.count > 1 else ()
 
 
 def _mean_over(layers: slice, share_of: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    """Shares by demonstration, mean over layers."""
+    """Shares by demonstration, averaged over layers."""
     return lambda means: known_mean(share_of(means)[..., layers], -1)
 
 
@@ -292,7 +292,7 @@ def _of_last(means: Float[Tensor, "*r more layer"]) -> Float[Tensor, "*r demo la
 
 @dataclass(frozen=True)
 class FlowByDemonstration(OfSaliency[FlowByDemonstrationResult]):
-    """`S_wp` and `S_pq` of every demonstration, and what the target reads of each as a whole.
+    """Scores `S_wp` and `S_pq` of every demonstration, and the target's saliency from each as a whole.
 
     Raises:
         RunError: unknown variant, or a model on a server.
@@ -303,12 +303,12 @@ class FlowByDemonstration(OfSaliency[FlowByDemonstrationResult]):
     """
 
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
-        """Refuse prompts whose demonstrations do not stand in the same places of a row.
+        """Refuse prompts whose demonstrations do not align across prompts.
 
         Raises:
             PromptError: prompts without demonstrations, with different numbers of them, or with
                 nothing before a label word.
-            RunError: a model on a server, which adds up too little.
+            RunError: a model on a server, which does not compute the sums needed.
         """
         super().check(model, data)
         check_same_count(data, "flow by demonstration")
@@ -325,7 +325,7 @@ class FlowByDemonstration(OfSaliency[FlowByDemonstrationResult]):
             )
 
     def passes(self, model: LanguageModel, data: PromptBatch) -> list[Pass]:
-        """One backward pass, that of the flow scores."""
+        """One backward pass, as for the flow scores."""
         assert self.loss is not None
         reading = RoleFlowReading.of(data, self.loss, self.reduction)
         return [Pass(data, [reading], title="flow by demonstration")]
@@ -333,7 +333,7 @@ class FlowByDemonstration(OfSaliency[FlowByDemonstrationResult]):
     def result(
         self, model: LanguageModel, data: PromptBatch, read: list[Any]
     ) -> FlowByDemonstrationResult:
-        """What stands at the label words, and at all tokens of their demonstrations."""
+        """Saliency at the label words, and at all tokens of their demonstrations."""
         reading = RoleFlowReading.of(data, "label", self.reduction)
         _, _, into, out_of = reading.parted(read[0][0])
         places = data.label_positions[:, None].expand(-1, into.shape[1], -1)
@@ -361,7 +361,7 @@ class FlowByDemonstration(OfSaliency[FlowByDemonstrationResult]):
 def _of_demonstrations(prompts: PromptBatch, width: int) -> Float[Tensor, "batch demo pos"]:
     """1 at the tokens of each demonstration: its text, label word and template.
 
-    The first token of a prompt counts in none: models attend to it whatever it is.
+    The first token of a prompt belongs to none: models attend to it whatever it is.
     """
     member = torch.zeros(len(prompts), prompts.n_demos, width, dtype=torch.float64)
     for row, prompt in enumerate(prompts):

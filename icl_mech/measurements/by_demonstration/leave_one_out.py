@@ -1,8 +1,8 @@
-"""Leaving one demonstration out: what each of them changes.
+"""Leave-one-out: the effect of removing each demonstration.
 
 `Δ_d = log P(y | all demonstrations) - log P(y | all but d)`, `P` among the label words and `y` the true
-class. The prompt without `d` is a prompt of its own: all its tokens, template included, are gone, and
-what follows moves forward.
+class. The prompt without `d` is run as a separate prompt: all its tokens, template included, are removed, and
+later tokens move forward.
 """
 
 from dataclasses import dataclass, replace
@@ -34,10 +34,10 @@ NATS = "log-probability (nats)"
 
 
 class Largest(NamedTuple):
-    """The demonstration with the largest mean effect; its interval ignores that it was picked as that.
+    """The demonstration with the largest mean effect; its interval ignores that it was selected as the largest.
 
     Attributes:
-        back: Its place, counted back from the query, from 1.
+        back: Its position, counted back from the query, from 1.
         effect: Its mean effect.
     """
 
@@ -47,12 +47,12 @@ class Largest(NamedTuple):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LeaveOneOutResult(Result):
-    """What leaving out single demonstrations changes, in prompt order.
+    """Effect of leaving out single demonstrations, in prompt order.
 
     Attributes:
         change: Log-probability of the true label, among the label words, with a demonstration minus
             without it (nats).
-        log_prob: The same with all of them.
+        log_prob: The log-probability with all of them.
         classes: Class each demonstration displays.
         answers: True class of each query.
         labels: Names of the classes.
@@ -80,7 +80,7 @@ class LeaveOneOutResult(Result):
     def same_class(self) -> Interval | None:
         """Effect of demonstrations of the query's class minus that of the others, mean over prompts.
 
-        Prompts that have one kind only are left out; None if there are no others.
+        Prompts that have only one of these groups are left out; None if there are no others.
         """
         same = self._of_same_class
         both = same.any(1) & (~same).any(1)
@@ -96,7 +96,7 @@ class LeaveOneOutResult(Result):
 
     @property
     def status(self) -> Status:
-        """Whether demonstrations of the query's class help more than the others."""
+        """Status of the claim that demonstrations of the query's class help more than the others."""
         return judged(self.same_class(), prompts=self.prompts)
 
     @property
@@ -108,7 +108,7 @@ class LeaveOneOutResult(Result):
     def effects(self) -> Float[Tensor, "kind end demo"]:
         """Mean effects with the ends of their intervals: of all, of the query's class, of other classes.
 
-        The latter two are over the prompts that have such a demonstration in that place, and not-a-number where
+        The latter two are over the prompts that have such a demonstration at that position, and not-a-number where
         too few have.
         """
         every = torch.stack([self.change.double().mean(0), *mean_ends(self.change)])
@@ -119,7 +119,7 @@ class LeaveOneOutResult(Result):
 def _means_where(
     change: Float[Tensor, "batch demo"], member: Bool[Tensor, "batch demo"]
 ) -> Float[Tensor, "end demo"]:
-    """Mean and ends by demonstration over the prompts in which it is a member, where enough are."""
+    """Means and their ends by demonstration over the prompts in which it is a member, where there are enough."""
     row = torch.full((3, change.shape[1]), torch.nan, dtype=torch.float64)
     for demo in range(change.shape[1]):
         changes = change[member[:, demo], demo]
@@ -142,11 +142,11 @@ class LeaveOneOut(Measurement[LeaveOneOutResult]):
     takes = ANSWER_KINDS
 
     def reads_first_tokens(self) -> bool:
-        """No: whole words are scored where the prompts say so."""
+        """False: whole words are scored where the prompts say so."""
         return False
 
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
-        """Refuse prompts that lose something else with a demonstration.
+        """Refuse prompts in which leaving a demonstration out would remove more than it.
 
         Raises:
             PromptError: prompts without answers, demonstrations or text roles, with different
@@ -175,7 +175,7 @@ class LeaveOneOut(Measurement[LeaveOneOutResult]):
 
     def result(self, model: LanguageModel, data: PromptBatch, read: list[Any]) -> LeaveOneOutResult:
         """Differences of log-probabilities among the label words."""
-        logits = [own[0][0].double().log_softmax(-1) for own in read]
+        logits = [values[0][0].double().log_softmax(-1) for values in read]
         fewer = logits[1].unflatten(0, (len(data), data.n_demos))
         place = data.answers[:, None]
         whole = logits[0].gather(1, place)
@@ -190,7 +190,7 @@ class LeaveOneOut(Measurement[LeaveOneOutResult]):
 
 
 def without(prompt: Prompt, demo: int) -> Prompt:
-    """The prompt without one of its demonstrations: its text, label word and template.
+    """The prompt without one of its demonstrations, whose text, label word and template are removed.
 
     Raises:
         PromptError: there is no such demonstration.
@@ -206,15 +206,15 @@ def without(prompt: Prompt, demo: int) -> Prompt:
             continue
         start = len(kept)
         kept += range(span.start, span.stop)
-        own = span.demo - 1 if span.demo is not None and span.demo > demo else span.demo
-        spans.append(replace(span, demo=own, start=start, stop=len(kept)))
+        shifted = span.demo - 1 if span.demo is not None and span.demo > demo else span.demo
+        spans.append(replace(span, demo=shifted, start=start, stop=len(kept)))
     return replace(
         prompt,
         tokens=tuple(prompt.tokens[place] for place in kept),
         spans=tuple(spans),
         label_classes=tuple(c for d, c in enumerate(prompt.label_classes) if d != demo),
         pieces=tuple(prompt.pieces[place] for place in kept) if prompt.pieces else (),
-        # What is left stays tokenised as it was beside what is gone.
+        # The remaining tokens are kept as they were tokenised with the removed ones.
         exact=False,
         text="",
         parts=(),

@@ -1,1 +1,1 @@
-"""Label probabilities with what the model says whatever the text taken out."""
+"""Calibration: label probabilities corrected for the model's content-free prior."""

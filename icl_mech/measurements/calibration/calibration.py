@@ -1,9 +1,9 @@
-"""Calibration baselines: label probabilities divided by what the model says without content.
+"""Calibration baselines: label probabilities divided by those for content-free inputs.
 
 Contextual calibration divides by the mean over queries without content (“N/A”, nothing, “[MASK]”),
 domain calibration by the mean over random words of calibration texts, batch calibration by the
-mean over the prompts themselves. All stand with the same demonstrations as the prompts and are
-judged on the same ones, beside re-weighting and more demonstrations if these are given.
+mean over the prompts themselves. All use the demonstrations of the prompts and are
+evaluated on the same prompts, next to re-weighting and more demonstrations if these are given.
 
 Source: Zhao et al. 2021, *Calibrate Before Use*; Fei et al. 2023, *Mitigating Label Biases for
 In-context Learning*; Zhou et al. 2024, *Batch Calibration*.
@@ -69,9 +69,9 @@ class Preferred(NamedTuple):
 
     Attributes:
         label: Its name.
-        contextual: After inputs without content.
-        domain: After random words of calibration texts.
-        batch: On the prompts.
+        contextual: Probability after inputs without content.
+        domain: Probability after random words of calibration texts.
+        batch: Mean probability on the prompts.
     """
 
     label: str
@@ -82,16 +82,16 @@ class Preferred(NamedTuple):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class CalibrationResult(Result):
-    """What each method answers on the same prompts.
+    """Predictions of each method on the same prompts.
 
     Attributes:
-        scores: Score of each label; the largest is the answer. Probabilities but under
+        scores: Score of each label; the largest is the answer. Probabilities except under
             `form="difference"`.
-        priors: Mean probabilities that were taken out: contextual, domain, batch.
+        priors: Mean probabilities that were divided out or subtracted: contextual, domain, batch.
         answers: True class of each query.
         methods: `plain`, `contextual`, `domain`, `batch` and, if given, `reweighted`, `more_shots`.
         labels: Names of the classes.
-        form: Of the calibration, see `Calibration`.
+        form: Form of the calibration, see `Calibration`.
     """
 
     definitions: ClassVar[tuple[Definition, ...]] = (CALIBRATED_LABELS,)
@@ -110,7 +110,7 @@ class CalibrationResult(Result):
     form: str = "paper"
 
     def quantities(self) -> dict[str, Quantity]:
-        """Right answers by method, what each gains over plain (paired), and the priors."""
+        """Correct answers by method, the gain of each over plain (paired), and the priors."""
         right = self.scores.argmax(-1) == self.answers[:, None]
         gain = right.double() - right[:, :1].double()
         return {
@@ -132,7 +132,7 @@ class CalibrationResult(Result):
     @property
     @kept
     def better(self) -> tuple[str, ...]:
-        """Calibrations whose accuracy clearly lies above plain, corrected for looking at all of them."""
+        """Calibrations whose accuracy clearly lies above plain, corrected for multiple testing over all of them."""
         gains = self.quantities()["gain"].per_prompt[:, 1:4]
         clear = above_together(gains, level=ONE_SIDED)
         names = zip(self.methods[1:4], clear, strict=True)
@@ -140,14 +140,14 @@ class CalibrationResult(Result):
 
     @property
     def status(self) -> Status:
-        """Of the claim that one of the calibrations gives better answers."""
+        """Status of the claim that one of the calibrations improves accuracy."""
         if self.count < FEWEST_PROMPTS:
             return "cannot be judged"
         return "supported" if self.better else "not shown"
 
     @property
     def preferred(self) -> Preferred:
-        """The likeliest label after inputs without content."""
+        """The most probable label after inputs without content."""
         prior = self.quantities()["prior"].value()
         place = int(prior[0].argmax())
         return Preferred(self.labels[place], *prior[:, place].tolist())
@@ -167,17 +167,17 @@ class Calibration(Measurement[CalibrationResult]):
 
     Attributes:
         inputs: Texts without content.
-        texts: Calibration texts whose words are drawn, never those of the prompts; None: those of
+        texts: Calibration texts whose words are drawn, never those of the prompts; None: the texts of
             the prompts' demonstrations.
-        draws: Texts of random words.
+        draws: Number of texts of random words.
         form: `paper`: p / prior, normalised to sum 1 (Zhao et al.'s diagonal W, Fei et al.); `staicc`:
             softmax(p / prior) as StaICC 0.1.1 has it; `difference`: p - prior (Zhao et al.'s identity W).
-        batch_form: Of batch calibration. `ratio`: p / mean, normalised to sum 1; `staicc`: softmax(p -
+        batch_form: Form of batch calibration. `ratio`: p / mean, normalised to sum 1; `staicc`: softmax(p -
             mean); `log_mean`: softmax(log p - mean log p).
-        together: Prompts that share a mean in batch calibration, in their order; None: all.
-        seed: Of the random words.
-        reweighting: Factors on attention to label words, judged beside.
-        more_shots: The same queries with more demonstrations, judged beside.
+        together: Number of consecutive prompts that share a mean in batch calibration; None: all.
+        seed: Seed of the random words.
+        reweighting: Factors on attention to label words, evaluated as another method.
+        more_shots: The same queries with more demonstrations, evaluated as another method.
     """
 
     inputs: Sequence[str] = CONTENT_FREE
@@ -193,11 +193,11 @@ class Calibration(Measurement[CalibrationResult]):
     why_not = "it corrects for how often the model says each class, and these prompts have no classes in common"
 
     def reads_first_tokens(self) -> bool:
-        """No: whole words are scored where the prompts say so."""
+        """False: whole words are scored where the prompts say so."""
         return False
 
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
-        """Refuse prompts that cannot be calibrated, and calibration texts that are tested on.
+        """Refuse prompts that cannot be calibrated, and calibration texts that are also test texts.
 
         Raises:
             PromptError: prompts without answers or query texts, test texts, no texts at all, or
@@ -230,13 +230,13 @@ class Calibration(Measurement[CalibrationResult]):
         return replaced(data, [*self.inputs, *words], model.tokenizer)
 
     def passes(self, model: LanguageModel, data: PromptBatch) -> list[Pass]:
-        """The prompts, those without content, and whatever is judged beside."""
+        """The prompts, those without content, and any additional methods."""
         reading = [PredictionReading()]
         passes = [Pass(data, reading, title="prompts")]
         # One for each context, whose demonstrations are then run once.
         passes += [
-            Pass(own, reading, title="without content")
-            for own in self._content_free(model, data).by_context()
+            Pass(prompts, reading, title="without content")
+            for prompts in self._content_free(model, data).by_context()
         ]
         if self.reweighting is not None:
             passes.append(Pass(data, reading, [self.reweighting], title="re-weighted"))
@@ -249,19 +249,19 @@ class Calibration(Measurement[CalibrationResult]):
         plain, *others = [logits.double().softmax(-1) for ((logits, *_),) in read]
         empty = self._content_free(model, data)
         count = len(empty.by_context())
-        found = _by_prompt(empty, torch.cat(others[:count]))
-        rows = found.split([len(self.inputs), self.draws], dim=1)
-        probs = [plain, *(calibrate_labels(plain, own, self.form) for own in rows)]
+        free_probs = _by_prompt(empty, torch.cat(others[:count]))
+        rows = free_probs.split([len(self.inputs), self.draws], dim=1)
+        probs = [plain, *(calibrate_labels(plain, prior, self.form) for prior in rows)]
         probs += [calibrate_batch(plain, self.batch_form, self.together), *others[count:]]
         names = ["plain", "contextual", "domain", "batch"]
         names += ["reweighted"] * (self.reweighting is not None)
         names += ["more_shots"] * (self.more_shots is not None)
         size = self.together or len(plain)
-        mean = [own.mean(0).expand(len(own), -1) for own in plain.split(size)]
+        mean = [chunk.mean(0).expand(len(chunk), -1) for chunk in plain.split(size)]
         origin = {} if self.more_shots is None else {"more_shots": prompt_source(self.more_shots)}
         return CalibrationResult(
             scores=torch.stack(probs, dim=1),
-            priors=torch.stack([*(own.mean(1) for own in rows), torch.cat(mean)], dim=1),
+            priors=torch.stack([*(prior.mean(1) for prior in rows), torch.cat(mean)], dim=1),
             answers=data.answers,
             methods=tuple(names),
             labels=data.labels,
@@ -271,11 +271,11 @@ class Calibration(Measurement[CalibrationResult]):
 
 
 def _by_prompt(
-    own: ContentFree, probs: Float[Tensor, "row label"]
+    content_free: ContentFree, probs: Float[Tensor, "row label"]
 ) -> Float[Tensor, "batch each label"]:
-    """Rows of each prompt's own context."""
-    by_context = probs.reshape(-1, own.each, probs.shape[-1])
-    return by_context[list(own.context)]
+    """Rows of probabilities for each prompt's context."""
+    by_context = probs.reshape(-1, content_free.each, probs.shape[-1])
+    return by_context[list(content_free.context)]
 
 
 @with_options
@@ -300,20 +300,20 @@ def calibration(
     Args:
         model: TransformerBridge, HookedTransformer or adapted model.
         prompts: Prompts with answers.
-        task: The task whose training texts the random words are drawn from, but for texts that are
+        task: The task from whose training texts the random words are drawn, without texts that are
             queries of these prompts.
-        texts: Such texts themselves; by default those of the task, else of the demonstrations.
+        texts: Custom texts for this; by default those of the task, else of the demonstrations.
         inputs: Texts without content.
-        draws: Texts of random words.
+        draws: Number of texts of random words.
         form: `paper`, `staicc` or `difference`, see `Calibration`.
         batch_form: `ratio`, `staicc` or `log_mean`, see there.
-        together: Prompts that share a mean in batch calibration; None: all.
-        seed: Of the random words.
-        reweighting: Factors on attention to label words (`fit_reweighting`), judged beside.
-        more_shots: The same queries with more demonstrations, judged beside.
+        together: Number of consecutive prompts that share a mean in batch calibration; None: all.
+        seed: Seed of the random words.
+        reweighting: Factors on attention to label words (`fit_reweighting`), evaluated as another method.
+        more_shots: The same queries with more demonstrations, evaluated as another method.
 
     Raises:
-        PromptError: prompts without answers or query texts, calibration texts that are tested on, no
+        PromptError: prompts without answers or query texts, calibration texts that are also test texts, no
             texts at all, both `task` and `texts`, or `more_shots` with other queries.
         RunError: an option out of range, or factors of another model.
         TaskError: an unknown task.

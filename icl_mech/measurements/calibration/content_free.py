@@ -1,4 +1,4 @@
-"""Prompts whose query says nothing: its text replaced, the same demonstrations before it."""
+"""Content-free prompts: the query's text replaced, the same demonstrations before it."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -13,12 +13,12 @@ from icl_mech.tasks import Task
 
 
 class ContentFree(NamedTuple):
-    """Prompts without content, and which of them belong to which prompt.
+    """Prompts without content, and the prompts they belong to.
 
     Attributes:
-        prompts: For each different context all replacements, one after the other.
+        prompts: All replacements for each different context, one after the other.
         context: Number of the context of each prompt.
-        each: Replacements per context.
+        each: Number of replacements per context.
     """
 
     prompts: PromptBatch
@@ -26,7 +26,7 @@ class ContentFree(NamedTuple):
     each: int
 
     def by_context(self) -> list[PromptBatch]:
-        """The prompts of each context, which share all that stands before the query."""
+        """The prompts of each context, which share everything before the query."""
         starts = range(0, len(self.prompts), self.each)
         return [self.prompts[start : start + self.each] for start in starts]
 
@@ -34,7 +34,7 @@ class ContentFree(NamedTuple):
 def replaced(prompts: PromptBatch, texts: Sequence[str], tokenizer: Any) -> ContentFree:
     """Every context of the prompts with each of these texts as its query.
 
-    Prompts that differ in their query's text only share a context.
+    Prompts that differ only in their query's text share a context.
     """
     reader = TextTokenizer(tokenizer, prompts.source.get("special_tokens", "text"))
     numbers: dict[tuple[Any, ...], int] = {}
@@ -52,24 +52,24 @@ def replaced(prompts: PromptBatch, texts: Sequence[str], tokenizer: Any) -> Cont
 
 
 def with_query(prompt: Prompt, text: str, reader: TextTokenizer) -> Prompt:
-    """The prompt with another text as each text of its query; an empty one leaves them out.
+    """The prompt with `text` as each text of its query; an empty one removes them.
 
     Where the answer is read at the end of the query's text, this end stays.
     """
     target = len(prompt.text) - len(prompt.pieces[prompt.target])
     pieces: list[RolePiece] = []
     for part in prompt.parts:
-        own = prompt.text[part.start : part.stop]
+        content = prompt.text[part.start : part.stop]
         if part.role == "query_text":
-            own = text + own[max(target - part.start, 0) :]
-        pieces.append(RolePiece(part.role, part.demo, own))
+            content = text + content[max(target - part.start, 0) :]
+        pieces.append(RolePiece(part.role, part.demo, content))
     asked = Asked(prompt.candidate_texts, prompt.labels, score=prompt.score)
     bos = prompt.spans[0].role == "bos"
     return assemble(reader, pieces, asked, label_classes=prompt.label_classes, answer=None, bos=bos)
 
 
 def _around(prompt: Prompt) -> tuple[Any, ...]:
-    """What stands around the query's text."""
+    """Key of everything around the query's text."""
     return tuple(
         (part.role, "" if part.role == "query_text" else prompt.text[part.start : part.stop])
         for part in prompt.parts
@@ -78,18 +78,18 @@ def _around(prompt: Prompt) -> tuple[Any, ...]:
 
 def texts_of(prompts: PromptBatch, role: str) -> list[str]:
     """Texts of a role, each once, in order."""
-    found: dict[str, None] = {}
+    texts: dict[str, None] = {}
     for prompt in prompts:
         for span in prompt.spans:
             if span.role == role and prompt.pieces:
-                found["".join(prompt.pieces[span.start : span.stop]).strip()] = None
-    return list(found)
+                texts["".join(prompt.pieces[span.start : span.stop]).strip()] = None
+    return list(texts)
 
 
 def random_words(texts: Sequence[str], draws: int, seed: int) -> list[str]:
-    """Texts of random words of these, each as long as the mean of them in words."""
+    """Texts of random words drawn from these texts, each with their mean number of words."""
     words = [text.split() for text in texts]
-    pool = [word for own in words for word in own]
+    pool = [word for text_words in words for word in text_words]
     length = max(1, round(len(pool) / len(texts)))
     generator = np.random.default_rng(seed)
     return [
@@ -111,7 +111,7 @@ def check_replaceable(prompts: PromptBatch) -> None:
             )
     before = [
         next(
-            own for own, nxt in zip(p.spans, p.spans[1:], strict=False) if nxt.role == "target"
+            span for span, nxt in zip(p.spans, p.spans[1:], strict=False) if nxt.role == "target"
         ).role
         for p in prompts
     ]
@@ -144,7 +144,7 @@ def check_own_texts(texts: Sequence[str], prompts: PromptBatch) -> None:
 
 
 def training_texts(task: Task, prompts: PromptBatch) -> list[str]:
-    """Training texts of a task that are no queries of these prompts."""
+    """Training texts of a task that are not queries of these prompts."""
     known = _queries(prompts)
     texts = (
         text for example in task.train for text in (example.text, example.text2) if text is not None
@@ -153,5 +153,5 @@ def training_texts(task: Task, prompts: PromptBatch) -> list[str]:
 
 
 def _queries(prompts: PromptBatch) -> set[str]:
-    """Texts of the queries, white space run together."""
+    """Texts of the queries, with white space collapsed."""
     return {" ".join(text.split()) for text in texts_of(prompts, "query_text")}

@@ -1,7 +1,7 @@
-"""How sure the model is of the right answer, at the target: what interventions are judged by.
+"""Confidence in the correct answer at the target: the metrics that interventions are judged by.
 
-* `probability`: that of the right label word's first token, over the whole vocabulary;
-* `difference`: its logit minus the mean logit of the other label words (of two classes: the wrong
+* `probability`: of the correct label word's first token, over the whole vocabulary;
+* `difference`: its logit minus the mean logit of the other label words (with two classes: the incorrect
   one).
 """
 
@@ -20,12 +20,12 @@ from icl_mech.segments import Segment
 
 @dataclass(frozen=True)
 class Answers:
-    """Of every prompt.
+    """Answers to every prompt.
 
     Attributes:
         label_logits: Logits of the label words; where whole words are scored, their scores.
         log_sum: Log-sum-exp of all logits.
-        log_probs: Log P of each whole label word; None: of first tokens, which follow from the others.
+        log_probs: Log P of each whole label word; None if first tokens are scored, as theirs follow from the other fields.
     """
 
     label_logits: Float[Tensor, "batch label"]
@@ -33,13 +33,13 @@ class Answers:
     log_probs: Float[Tensor, "batch label"] | None = None
 
     def probability(self, answers: Int[Tensor, " batch"]) -> Float[Tensor, " batch"]:
-        """Of the right label word."""
+        """Probability of the correct label word."""
         whole = self.label_logits.double() - self.log_sum.double()[:, None]
         log_probs = whole if self.log_probs is None else self.log_probs.double()
         return log_probs.gather(1, answers[:, None])[:, 0].exp()
 
     def difference(self, answers: Int[Tensor, " batch"]) -> Float[Tensor, " batch"]:
-        """Logit of the right label word minus the mean of the others."""
+        """Logit of the correct label word minus the mean of the others."""
         return above_others(self.label_logits.double(), answers)
 
 
@@ -50,13 +50,13 @@ class AnswerReading(AtLast, Reading[Answers]):
     target_only = True
 
     def reduce(self, site: Site, activation: Tensor, segment: Segment) -> Tensor:
-        """Packed as `[batch, label | log-sum]`."""
+        """Return label logits and log-sum-exp packed as `[batch, label | log-sum]`."""
         logits = at_least_float32(segment.model.logits(segment.at_target(activation)))
         labels = logits.gather(1, segment.label_tokens)
         return torch.cat([labels, logits.logsumexp(-1, keepdim=True)], dim=-1)
 
     def collect(self, kept: Kept) -> Answers:
-        """The parts."""
+        """Unpack the label logits and the log-sum-exp."""
         packed = kept.stacked()[:, 0]
         return Answers(packed[:, :-1], packed[:, -1])
 
@@ -64,13 +64,13 @@ class AnswerReading(AtLast, Reading[Answers]):
 def above_others(
     logits: Float[Tensor, "batch label"], answers: Int[Tensor, " batch"]
 ) -> Float[Tensor, " batch"]:
-    """Logit of the right label minus the mean of the others."""
+    """Logit of the correct label minus the mean of the others."""
     right = logits.gather(1, answers[:, None])[:, 0]
     return right - (logits.sum(1) - right) / (logits.shape[1] - 1)
 
 
 def contrast(logits: Float[Tensor, "batch label"], prompts: PromptBatch) -> Float[Tensor, " batch"]:
-    """Logit of the right minus that of the taught false label; of the mean of the others if none is."""
+    """Logit of the correct label minus that of the taught false one, or minus the mean of the others if none is taught."""
     answers = to_device(prompts.answers, logits.device)
     taught = [prompt.false_answer for prompt in prompts]
     if any(label is None for label in taught):
@@ -80,7 +80,7 @@ def contrast(logits: Float[Tensor, "batch label"], prompts: PromptBatch) -> Floa
 
 
 def check_answers(prompts: PromptBatch, what: str) -> None:
-    """Refuse prompts whose right answers are not known, or that have one label word.
+    """Refuse prompts whose correct answers are unknown, or that have only one label word.
 
     Raises:
         PromptError: says what is missing.

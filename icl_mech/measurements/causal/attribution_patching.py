@@ -1,10 +1,10 @@
 """Attribution patching: which nodes carry the difference between true and false demonstrations.
 
 `s_a = (a_true - a_false) . dm/da` for every node: the token embedding, every head's output and every MLP,
-at every position; `m` is the logit of the right label word minus that of the taught false one. It is a
-first-order estimate, from one backward pass, of patching every node from the run with true into the run
-with false demonstrations. How far its ranks agree with exact patching, which replaces one head's output
-at all positions, is measured beside it.
+at every position; `m` is the logit of the correct label word minus that of the taught false one. It is a
+first-order estimate, from one backward pass, of patching each node from the run with true demonstrations
+into the run with false ones. Its rank agreement with exact patching, which replaces one head's output at
+all positions, is also measured.
 
 Source: Nanda 2023, *Attribution patching*; Syed et al. 2023; Hanna et al. 2024 (integrated gradients).
 """
@@ -66,7 +66,7 @@ class AttributionPatchingResult(Result):
     Attributes:
         nodes: Sums over positions, in the order of `writers`.
         by_position: Scores at every position, per prompt (prompts differ in length).
-        edges: From every writer to every reader, summed over positions; 0 where there is no edge; None if
+        edges: Scores from every writer to every reader, summed over positions; 0 where there is no edge; None if
             not asked for.
         clean: Logit difference with true demonstrations.
         corrupt: Logit difference with false demonstrations.
@@ -75,7 +75,7 @@ class AttributionPatchingResult(Result):
         shape: Layers and heads.
         writers: Names of the nodes: `embed`, `layer.head`, `mlp layer`.
         readers: Names of the readers: `layer.head q` (`k`, `v`), `mlp layer`, `logits`.
-        points: Of the path over which gradients are averaged; 0: the false run alone.
+        points: Number of points of the path over which gradients are averaged; 0: the false run alone.
         roles: Role of every token, per prompt.
     """
 
@@ -110,17 +110,17 @@ class AttributionPatchingResult(Result):
 
     @property
     def gap(self) -> Float[Tensor, " batch"]:
-        """Logit difference with true minus with false demonstrations."""
+        """Logit difference with true demonstrations minus that with false ones."""
         return self.clean - self.corrupt
 
     @property
     def missed(self) -> Float[Tensor, " batch"]:
-        """Sum of the embeddings' scores minus the gap: 0 for gradients along the whole path."""
+        """Sum of all scores of the embeddings minus the gap: 0 for gradients along the whole path."""
         return self.nodes[:, 0] - self.gap
 
     @property
     def agreement(self) -> Float[Tensor, " batch"] | None:
-        """Rank correlation over heads with exact patching, of each prompt; None without it."""
+        """Rank correlation over heads with exact patching, for each prompt; None without exact patching."""
         if self.exact is None:
             return None
         return rank_agreement(self.heads.flatten(1).double(), self.exact.flatten(1).double())
@@ -156,14 +156,14 @@ class AttributionPatchingResult(Result):
         return [(self.writers[w], self.readers[r], float(mean[w, r])) for w, r in places]
 
     def by_role(self) -> dict[str, Float[Tensor, " node"]]:
-        """Mean over prompts of each node's scores, added over the tokens of each role."""
-        found: dict[str, Tensor] = {}
+        """Mean over prompts of each node's scores, summed over the tokens of each role."""
+        totals: dict[str, Tensor] = {}
         for scores, roles in zip(self.by_position, self.roles, strict=True):
             for role in dict.fromkeys(roles):
-                inside = torch.tensor([own == role for own in roles])
-                own = scores[:, inside].sum(1).double() / len(self.by_position)
-                found[role] = found.get(role, 0.0) + own
-        return found
+                inside = torch.tensor([token_role == role for token_role in roles])
+                mean = scores[:, inside].sum(1).double() / len(self.by_position)
+                totals[role] = totals.get(role, 0.0) + mean
+        return totals
 
     # --- what it comes to ---
 
@@ -175,12 +175,12 @@ class AttributionPatchingResult(Result):
     @property
     @kept
     def clear(self) -> tuple[str, ...]:
-        """Names of the heads whose attribution lies above 0, corrected for looking at all heads, farthest first."""
+        """Names of the heads with attribution above 0, corrected for multiple testing over heads, largest first."""
         return tuple(map(head_name, clear_heads(self.heads)))
 
     @property
     def status(self) -> Status:
-        """Of the claim that there is such a head."""
+        """Status of the claim that some head's attribution lies above 0."""
         return any_clear(bool(self.clear), self.count)
 
     def largest(self, k: Count = FRAMED) -> dict[str, Interval]:
@@ -189,37 +189,37 @@ class AttributionPatchingResult(Result):
 
     @property
     def mean_agreement(self) -> Interval | None:
-        """Mean of `agreement`; None without exact patching, or where one side is the same for all heads."""
+        """Mean of `agreement`; None without exact patching, or where either score is constant over heads."""
         return self.interval("agreement") if "agreement" in self.quantities() else None
 
     @property
     def exact_status(self) -> Status:
-        """Of the claim that it is at least `good_agreement`."""
+        """Status of the claim that the mean agreement is at least `good_agreement`."""
         return judged(self.mean_agreement, null=self.good_agreement, prompts=self.count)
 
     @property
     def most_missed(self) -> float:
-        """The largest size of `missed`."""
+        """The largest absolute value of `missed`."""
         return float(self.missed.abs().max())
 
     def on_page(self) -> tuple[str, ...]:
-        """The maps and, if exact patching was run, one against the other."""
+        """The maps and, if exact patching was run, its comparison with them."""
         return ("maps",) if self.exact is None else ("maps", "both")
 
 
 @dataclass(frozen=True)
 class AttributionPatching(PairMeasurement[AttributionPatchingResult]):
-    """Attribution of every node to the difference of true and false demonstrations.
+    """Attribution of the difference between true and false demonstrations to every node.
 
     Attributes:
-        points: Gradients are the mean over so many points between the embeddings of the two runs;
-            0: those of the run with false demonstrations.
+        points: Gradients are averaged over this many points between the embeddings of the two runs;
+            0: gradients of the run with false demonstrations.
         edges: Score edges between nodes too.
-        exact: Also patch every head in turn, and say how far the ranks agree.
+        exact: Also patch every head in turn, and report the rank agreement.
 
     Raises:
-        PromptError: sets that are not pairs, or whose tokens do not stand beside each other.
-        RunError: processed weights, edges of a model that norms what heads add, interventions by number.
+        PromptError: sets that are not pairs, or whose tokens do not align.
+        RunError: processed weights, edges of a model that normalises head outputs, interventions by prompt number.
     """
 
     points: Natural = 0
@@ -229,11 +229,11 @@ class AttributionPatching(PairMeasurement[AttributionPatchingResult]):
     takes = ANSWER_KINDS
 
     def check(self, model: LanguageModel, data: Pair) -> None:
-        """Refuse sets that are not pairs or do not align, and models it is not defined for.
+        """Refuse sets that are not pairs or do not align, and models that attribution is not defined for.
 
         Raises:
             PromptError: which prompts do not align, and why.
-            RunError: processed weights, or edges of a model that norms what its heads add.
+            RunError: processed weights, or edges of a model that normalises its head outputs.
         """
         check_pairs(*data)
         check_answers(data[1], "attribution_patching")
@@ -246,15 +246,15 @@ class AttributionPatching(PairMeasurement[AttributionPatchingResult]):
             )
 
     def check_options(self, model: LanguageModel, data: Pair, options: Options) -> None:
-        """Refuse interventions that belong to single prompts or other runs.
+        """Refuse interventions that depend on single prompts or other runs.
 
         Raises:
             RunError: names the intervention.
         """
-        for own in options.interventions:
-            if own.by_number or own.taken_from() is not None:
+        for intervention in options.interventions:
+            if intervention.by_number or intervention.taken_from() is not None:
                 raise RunError(
-                    f"{own!r} goes by the number of a prompt or takes its values from another run; "
+                    f"{intervention!r} goes by the number of a prompt or takes its values from another run; "
                     "attribution_patching runs both sides in batches of their own. Leave it out."
                 )
 
@@ -278,16 +278,18 @@ class AttributionPatching(PairMeasurement[AttributionPatchingResult]):
     def result(
         self, model: LanguageModel, data: Pair, read: list[Any]
     ) -> AttributionPatchingResult:
-        """From the scores of all prompts, and the answers under exact patches."""
+        """Build the result from the scores of all prompts and the answers under exact patches."""
         scored: PairScores = read[0]
         exact, info = None, model.info
         if read[1] is not None:
-            found = [contrast(own.label_logits.double(), data[1]) for (own,) in read[1]]
-            change = torch.stack(found[1:], dim=1) - found[0][:, None]
+            differences = [
+                contrast(answers.label_logits.double(), data[1]) for (answers,) in read[1]
+            ]
+            change = torch.stack(differences[1:], dim=1) - differences[0][:, None]
             exact = change.reshape(-1, info.n_layers, info.n_heads)
         return AttributionPatchingResult(
-            nodes=torch.stack([own.sum(-1) for own in scored.nodes]),
-            by_position=tuple(own.float() for own in scored.nodes),
+            nodes=torch.stack([scores.sum(-1) for scores in scored.nodes]),
+            by_position=tuple(scores.float() for scores in scored.nodes),
             edges=None if scored.edges is None else torch.stack([*scored.edges]).float(),
             clean=scored.clean,
             corrupt=scored.corrupt,
@@ -297,7 +299,7 @@ class AttributionPatching(PairMeasurement[AttributionPatchingResult]):
             readers=reader_names(info) if self.edges else (),
             points=self.points,
             roles=tuple(
-                tuple(own.role for own in prompt.spans for _ in range(own.start, own.stop))
+                tuple(span.role for span in prompt.spans for _ in range(span.start, span.stop))
                 for prompt in data[1]
             ),
         )

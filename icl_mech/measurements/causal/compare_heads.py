@@ -1,9 +1,9 @@
-"""Sets of heads side by side: which heads they share, and what each does that the others do not.
+"""Comparison of sets of heads: which heads they share, and what each does that the others do not.
 
-Heads are found by many measures (prefix matching, effects, induction scores, label promoting), and the sets
-overlap. *Alone* are the heads of a set that are in no other set. Removing them changes, on every pair of prompts, the
-logit difference (right minus taught false label word) and whether the answer is right; beside it stand
-the changes by random heads of the same layers that are in no set.
+Heads are identified by many measures (prefix matching, effects, induction scores, label promoting), and the
+sets overlap. *Alone* are the heads of a set that are in no other set. Ablating them changes, on every pair of
+prompts, the logit difference (correct minus taught false label word) and whether the answer is correct; the
+control is the same change for random heads of the same layers that are in no set.
 
 Source: Yin and Steinhardt 2025, *Which attention heads matter for in-context learning?* (ablation with
 exclusion); Halawi et al. 2023, *Overthinking the Truth*, §5 (random heads).
@@ -49,7 +49,7 @@ ALONE = Definition(
 
 
 class HeadSet(NamedTuple):
-    """A set of heads, what it has alone, and random heads beside it."""
+    """A set of heads, the heads that only it contains, and its random control heads."""
 
     name: str
     heads: tuple[Head, ...]
@@ -58,15 +58,15 @@ class HeadSet(NamedTuple):
 
 
 class Removal(NamedTuple):
-    """What removing the heads that only one set has changes.
+    """Changes caused by ablating the heads that only one set contains.
 
     Attributes:
-        name: Of the set.
+        name: Name of the set.
         heads: Number of its heads.
-        alone: Number of those that are in no other set.
-        change: Of the logit difference, with false demonstrations.
-        true: The same with true ones.
-        beyond: `change` minus that without random heads; None from one draw of them, which shows no spread.
+        alone: Number of its heads that are in no other set.
+        change: Change of the logit difference with false demonstrations.
+        true: The same change with true demonstrations.
+        beyond: `change` minus that without random heads; None with a single draw of them, which shows no spread.
     """
 
     name: str
@@ -83,7 +83,7 @@ class Removal(NamedTuple):
 
 
 class Shared(NamedTuple):
-    """Two sets of heads, and how many they share."""
+    """Two sets of heads, and how many heads they share."""
 
     first: str
     second: str
@@ -92,20 +92,20 @@ class Shared(NamedTuple):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class CompareHeadsResult(Result):
-    """What removing each set's own heads changes, beside random heads.
+    """Changes caused by ablating the heads that only one set contains, compared with random heads.
 
     Attributes:
-        change: Of the logit difference and of right answers, with true and with false demonstrations;
+        change: Change of the logit difference and of correct answers, with true and with false demonstrations;
             not-a-number for sets that have no head alone.
-        random: The same for each draw of random heads.
-        plain: Without any ablation.
+        random: The same change for each draw of random heads.
+        plain: The values without any ablation.
         sets: Names.
         heads: (layer, head) of each set.
-        alone: Those that are in no other set.
-        kind: What stood in for an ablated head.
-        draws: Random draws beside each set.
-        bare_change: Of the logit difference in the same queries without demonstrations. None in results saved before
-            it was measured, and where the queries cannot be cut out of the prompts.
+        alone: Heads that are in no other set.
+        kind: What replaced an ablated head's output.
+        draws: Number of random draws for each set.
+        bare_change: Change of the logit difference in the same queries without demonstrations. None in results saved
+            before it was measured, and where the queries cannot be cut out of the prompts.
         bare: The logit difference there without any ablation; None likewise.
     """
 
@@ -130,7 +130,7 @@ class CompareHeadsResult(Result):
     bare: Float[Tensor, " batch"] | None = None
 
     def changes_of(self, name: str, side: str) -> Float[Tensor, " batch"] | None:
-        """Change of the logit difference without the heads only this set has; None for a set that has none."""
+        """Change of the logit difference without the heads that only this set contains; None if there are none."""
         if name not in self.ablated:
             return None
         return self.change[
@@ -143,7 +143,7 @@ class CompareHeadsResult(Result):
         return tuple(name for name, alone in zip(self.sets, self.alone, strict=True) if alone)
 
     def quantities(self) -> dict[str, Quantity]:
-        """Changes without each set, and without random heads, mean over the draws."""
+        """Changes without each set's heads, and without random heads, averaged over the draws."""
         inside = torch.tensor([bool(alone) for alone in self.alone])
         if not bool(inside.any()):
             return super().quantities()
@@ -158,10 +158,10 @@ class CompareHeadsResult(Result):
     def beside_random(
         self, name: str, side: str = "false", measure: str = "difference"
     ) -> Interval | None:
-        """Change without the heads only this set has, minus that without random ones, paired over prompts.
+        """Change without the heads that only this set contains, minus that without random heads, paired over prompts.
 
-        The interval takes the spread of the draws in, see `beyond_draws`. None for a set that has no head of
-        its own, and without two draws.
+        The interval includes the spread of the draws, see `beyond_draws`. None for a set that has no head alone, and
+        with fewer than two draws.
 
         Raises:
             ResultError: no such set, side or measure.
@@ -175,7 +175,7 @@ class CompareHeadsResult(Result):
     @property
     @kept
     def removals(self) -> tuple[Removal, ...]:
-        """What removing the heads that only one set has changes, for each set that has some."""
+        """Effect of ablating the heads that only one set contains, for each set that has some."""
         every = zip(self.sets, self.heads, self.alone, strict=True)
         return tuple(
             Removal(
@@ -195,7 +195,7 @@ class CompareHeadsResult(Result):
 
     @property
     def status(self) -> Status:
-        """The status of the claim that a set does something with false demonstrations, beyond random heads, too."""
+        """Status of the claim that some set, with false demonstrations, has an effect beyond random heads."""
         return any_clear(any(removal.clear(self.count) for removal in self.removals), self.count)
 
     @property
@@ -211,18 +211,18 @@ class CompareHeadsResult(Result):
 
     @property
     def shared(self) -> tuple[Shared, ...]:
-        """The same for each pair of sets."""
+        """Number of shared heads for each pair of sets."""
         overlap, places = self.overlap, range(len(self.sets))
         return tuple(
             Shared(self.sets[i], self.sets[j], int(overlap[i, j])) for i in places for j in range(i)
         )
 
     def on_page(self) -> tuple[str, ...]:
-        """Both."""
+        """The overlap and the ablation."""
         return self.shows
 
     def is_drawn(self, show: str) -> bool:
-        """False of the ablation if no set has a head that no other has."""
+        """False for the ablation if no set has heads alone."""
         return show != "ablation" or bool(self.ablated)
 
 
@@ -237,13 +237,13 @@ class CompareHeads(PairMeasurement[CompareHeadsResult]):
 
     Attributes:
         sets: Heads by name.
-        kind: What stands in for an ablated head, see `ZeroHeads`.
-        draws: Random draws of heads beside each set.
-        seed: Of the draws.
+        kind: What replaces an ablated head's output, see `ZeroHeads`.
+        draws: Number of random draws of heads for each set.
+        seed: Seed of the draws.
 
     Raises:
         PromptError: sets of prompts that are not pairs.
-        RunError: fewer than two sets, an empty one, heads that are not there, or too few others.
+        RunError: fewer than two sets, an empty one, heads that do not exist, or too few heads outside of the sets.
 
     Source: Yin and Steinhardt 2025; Halawi et al. 2023, §5.
     """
@@ -256,11 +256,11 @@ class CompareHeads(PairMeasurement[CompareHeadsResult]):
     takes = ANSWER_KINDS
 
     def check(self, model: LanguageModel, data: Pair) -> None:
-        """Refuse sets that are none, heads the model does not have, and prompts that are no pairs.
+        """Refuse invalid sets of heads, heads the model does not have, and prompts that are not pairs.
 
         Raises:
             PromptError: sets of prompts that are not pairs.
-            RunError: fewer than two sets, an empty one, or heads that are not there.
+            RunError: fewer than two sets, an empty one, or heads that do not exist.
         """
         check_pairs(*data)
         check_answers(data[1], "compare_heads")
@@ -274,14 +274,19 @@ class CompareHeads(PairMeasurement[CompareHeadsResult]):
         _ = self.members(model.info)
 
     def members(self, info: ModelInfo) -> list[HeadSet]:
-        """Every set with what it has alone, and the random heads beside it.
+        """Every set with the heads that only it contains, and its random control heads.
 
         Raises:
             RunError: too few heads outside of the sets.
         """
         members = []
         for number, (name, heads) in enumerate(self.sets.items()):
-            others = {head for other, its in self.sets.items() if other != name for head in its}
+            others = {
+                head
+                for other_name, other_heads in self.sets.items()
+                if other_name != name
+                for head in other_heads
+            }
             alone = tuple(head for head in heads if head not in others)
             shape = (info.n_layers, info.n_heads)
             seed = self.seed + 7919 * number
@@ -290,7 +295,7 @@ class CompareHeads(PairMeasurement[CompareHeadsResult]):
         return members
 
     def passes(self, model: LanguageModel, data: Pair) -> list[Variants]:
-        """Both sides and the bare queries unablated, without each set's own heads, and on the sides without random ones."""
+        """Both sides and the bare queries, unablated and without each set's unshared heads; sides also without random ones."""
         conditions, alone = [list[Intervention]()], [list[Intervention]()]
         for member in self.members(model.info):
             if member.alone:
@@ -306,7 +311,7 @@ class CompareHeads(PairMeasurement[CompareHeadsResult]):
         ]
 
     def result(self, model: LanguageModel, data: Pair, read: list[Any]) -> CompareHeadsResult:
-        """Changes of the logit difference and of right answers."""
+        """Changes of the logit difference and of correct answers."""
         members = self.members(model.info)
         differences, correct = [], []
         for side in read[:2]:
@@ -343,7 +348,7 @@ class CompareHeads(PairMeasurement[CompareHeadsResult]):
     def _bare(
         self, members: Sequence[HeadSet], data: Pair, read: Sequence[Any]
     ) -> tuple[Float[Tensor, " batch"], Float[Tensor, "batch set"]]:
-        """The logit difference in bare queries, and its change without the heads that only each set has."""
+        """The logit difference in bare queries, and its change without the heads that only each set contains."""
         plain, *without = (contrast(run.label_logits.double(), data[1]) for (run,) in read)
         nothing = torch.full_like(plain, torch.nan)
         changes = iter(difference - plain for difference in without)

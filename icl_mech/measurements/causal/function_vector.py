@@ -1,4 +1,4 @@
-"""Function vectors: what the heads that carry a task write into the residual stream, added up.
+"""Function vectors: the summed output that the heads which carry a task write into the residual stream.
 
 `v = sum over the k heads with the largest mean effect of W_O z̄`, at their mean outputs over true
 prompts. Added to the residual stream of a prompt without demonstrations it can stand in for them, see
@@ -31,11 +31,11 @@ FUNCTION = Definition(
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FunctionVector(Result):
-    """A direction of the residual stream, and the heads it is made of.
+    """A direction of the residual stream, and the heads whose outputs are summed in it.
 
     Attributes:
         vector: The sum.
-        parts: What each head writes, in the order of `heads`.
+        parts: Output of each head, in the order of `heads`.
         heads: (layer, head), largest effect first.
     """
 
@@ -59,16 +59,16 @@ def function_vector(
     """Sum of `W_O z̄` of the k heads with the largest mean effect.
 
     Args:
-        model: The model the mediation is of.
-        mediation: What `head_mediation` found.
+        model: The model that the mediation was measured on.
+        mediation: Result of `head_mediation`.
         k: Number of heads.
         by: Effects are compared in `probability` (as published) or in the logit `difference`.
-        biases: Add the layer's output bias once for each head, as the reference code does; it has
-            nothing to do with the heads.
+        biases: Add the layer's output bias once for each head, as the reference code does; it is unrelated to
+            the heads.
 
     Raises:
-        RunError: another model, more heads than there are, processed weights, or a model that norms
-            what attention adds (what a head adds then depends on the other heads).
+        RunError: another model, more heads than there are, processed weights, or a model that normalises
+            the attention output (a head's contribution then depends on the other heads).
         ResultError: a result of another kind.
 
     Source: Todd et al. 2024, §2.

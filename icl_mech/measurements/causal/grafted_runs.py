@@ -1,6 +1,6 @@
-"""How runs with grafts are laid out, and the residuals they take are read: what sources and runs have in common.
+"""Layout of runs with grafts, and the reading of the residuals they take: code shared by sources and runs.
 
-Source and run are laid out alike, so that a run takes from itself what it computes, to the last bit.
+Source and run are laid out alike, so that a graft of a run into itself reproduces its computation bit by bit.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,43 +22,45 @@ from icl_mech.segments import Segment, by_length
 class Rows(Reading[dict[Site, Tensor]]):
     """Residuals at some tokens of every prompt, `[prompt, row, d_model]` by site; 0 where there is none.
 
-    Tokens of a beginning that all prompts share are read in its own segment, once.
+    Tokens of a beginning that all prompts share are read once, in a separate segment.
     """
 
     def __init__(self, sites: Sequence[Site], rows: Int[Tensor, "batch row"]) -> None:
-        """Of these sites and tokens."""
+        """Read these tokens at these hook points."""
         self._sites, self.rows = list(sites), rows
         self._shared: dict[Site, Tensor] = {}
         self._length = 0
 
     def sites(self, info: ModelInfo) -> Sequence[Site]:
-        """As given."""
+        """The given hook points."""
         return self._sites
 
     def reduce(self, site: Site, activation: Tensor, segment: Segment) -> Tensor:
-        """The rows of this batch that are computed here."""
+        """The rows of this batch that are computed in this segment."""
         rows = to_device(self.rows[list(segment.indices)], activation.device)
         ends = to_device(torch.tensor(segment.spans), activation.device)
         there = (rows >= ends[:, :1]) & (rows < ends[:, 1:])
         columns = segment.columns(rows.where(there, ends[:, :1]))
-        found: Tensor = activation[segment.rows[:, None], columns].where(there[..., None], 0.0)
+        values: Tensor = activation[segment.rows[:, None], columns].where(there[..., None], 0.0)
         if not len(segment.targets_inside[0]):
-            self._shared[site], self._length = found.cpu(), segment.spans[0][1]
-        return found
+            self._shared[site], self._length = values.cpu(), segment.spans[0][1]
+        return values
 
     def collect(self, kept: Kept) -> dict[Site, Float[Tensor, "batch row d_model"]]:
-        """By site."""
+        """The residuals by hook point."""
         inside = ((self.rows != NOWHERE) & (self.rows < self._length))[..., None]
         values = kept.by_site()
         return {
-            site: own.where(~inside, self._shared[site].to(own)) if site in self._shared else own
-            for site, own in values.items()
+            site: tensor.where(~inside, self._shared[site].to(tensor))
+            if site in self._shared
+            else tensor
+            for site, tensor in values.items()
         }
 
 
 @dataclass(frozen=True, eq=False)
 class Entered(Batched, Whole):
-    """Whole prompts, each work entering at the first block it changes; below, the plain run's residual."""
+    """Whole prompts; each run starts at the first block it changes, from the residual of the plain run below it."""
 
     @property
     def whole(self) -> bool:
@@ -67,11 +69,11 @@ class Entered(Batched, Whole):
 
     @property
     def apart(self) -> bool:
-        """True: sources and runs stand in equal batches."""
+        """True: sources and runs are run in batches of equal size."""
         return True
 
     def segments(self, works: Sequence[Work]) -> Iterator[Numbered]:
-        """Each batch for every work, the lowest entrance first, so that one residual is held at a time."""
+        """Each batch for every work, the lowest entry block first, so that only one residual is held at a time."""
         if not self.share:
             yield from super().segments(works)
             return
@@ -84,12 +86,12 @@ class Entered(Batched, Whole):
                 reached = self._advanced(segment, reached, starts[number])
                 start = None
                 if reached is not None:
-                    # A copy for each: an intervention may write into what it enters with.
+                    # A copy for each: an intervention may write into its input.
                     start = Resume(reached.layer, reached.residual.clone())
                 yield number, replace(segment, start=start)
 
     def _advanced(self, segment: Segment, reached: Resume | None, layer: int) -> Resume | None:
-        """The plain run of a segment, gone on to the entrance of a block."""
+        """The plain run of a segment, continued up to the entrance of a block."""
         if layer == (0 if reached is None else reached.layer):
             return reached
         with self.model.undo.kept(), torch.no_grad():
@@ -101,10 +103,10 @@ class Entered(Batched, Whole):
 
 @dataclass(frozen=True, eq=False)
 class Begun(SharedVariants):
-    """Demonstrations that all prompts share are run once for each work, then what follows them.
+    """Demonstrations that all prompts share are run once for each work, then the rest of each prompt.
 
     Attributes:
-        beginning: Tokens that are run once.
+        beginning: Number of tokens that are run once.
         read: The beginning is a segment to read from, too.
     """
 
@@ -115,16 +117,16 @@ class Begun(SharedVariants):
 
     @property
     def length(self) -> int:
-        """Of the beginning."""
+        """Number of tokens of the beginning."""
         return self.beginning
 
     @property
     def apart(self) -> bool:
-        """True: sources and runs stand in equal batches."""
+        """True: sources and runs are run in batches of equal size."""
         return True
 
     def within(self, tokens: int, size: int | None, *, share: bool) -> Layout:
-        """With batches of this size; whole prompts where nothing is to be shared."""
+        """A layout in batches of this size; whole prompts where nothing is to be shared."""
         if not share:
             return Entered(self.model, self.prompts, tokens=tokens, size=size, share=False)
         return replace(self, tokens=tokens, size=size)
@@ -142,17 +144,17 @@ def shared_beginning(
     tables: Sequence[Int[Tensor, "batch row"]],
     interventions: Sequence[Intervention],
 ) -> int:
-    """Tokens that all prompts share and that are treated alike in all of them; 0 if that is too few.
+    """Number of leading tokens that all prompts share and that are treated alike in all of them; 0 if too few.
 
     Args:
-        model: What runs them.
+        model: The model that runs them.
         prompts: The prompts.
-        tables: Positions that are read or changed, each for itself.
-        interventions: Made in every run.
+        tables: Positions that are read or changed, each table on its own.
+        interventions: Interventions made in every run.
     """
     if not model.takes_cache or not can_share(model, prompts, interventions, True):
         return 0
-    length = min(common_prefix(prompts), max((own.stop for own in words(prompts[0])), default=0))
+    length = min(common_prefix(prompts), max((span.stop for span in words(prompts[0])), default=0))
     for rows in tables:
         inside = rows.where(rows < length, NOWHERE)
         alike = inside.sort(1, descending=True).values

@@ -1,6 +1,6 @@
-"""Residuals of one run put into another at tokens that stand for each other, and which these are.
+"""Grafts: residuals of one run put into another at matching tokens, and the matching of these tokens.
 
-What `icl_mech.measurements.causal.transplant` changes.
+`icl_mech.measurements.causal.transplant` builds on them.
 """
 
 from collections.abc import Sequence
@@ -21,31 +21,33 @@ from icl_mech.segments import Segment
 Role = Literal["anchors", "target", "query", "template"]
 
 Matched = tuple[tuple[int, int], ...]
-"""Positions in the run, each with the position of the source that stands for it."""
+"""Positions in the run, each with the matching position of the source."""
 
 ROLES: dict[Role, Where] = {"query": "query_text", "template": "format"}
 """Roles of tokens that align one by one."""
 
 
 def matched(run: Prompt, source: Prompt, at: Role) -> tuple[Matched, int]:
-    """The tokens at a place with those that stand for them, and how many label words differ in length."""
+    """Matched (run, source) tokens at a place, and the number of label words that differ in length."""
     if at == "target":
         return ((run.target, source.target),), 0
     if at == "anchors":
         pairs = list(zip(words(run), words(source), strict=True))
-        unlike = sum(_count(own) != _count(other) for own, other in pairs)
-        return tuple(pair for own, other in pairs for pair in of_word(own, other)), unlike
+        unlike = sum(_count(run_word) != _count(source_word) for run_word, source_word in pairs)
+        return tuple(
+            pair for run_word, source_word in pairs for pair in of_word(run_word, source_word)
+        ), unlike
     place = Place(ROLES[at])
     return tuple(zip(place.positions(run), place.positions(source), strict=True)), 0
 
 
 def words(prompt: Prompt) -> tuple[Span, ...]:
-    """The label words (displayed answers) before the target: what its anchors begin."""
+    """The label words (displayed answers) before the target; their first tokens are the anchors."""
     return tuple(span for span in prompt.label_spans if span.start < prompt.target)
 
 
 def of_word(own: Span, other: Span) -> Matched:
-    """The tokens of two label words: one by one, or by the first and, from the end, the others."""
+    """Matched tokens of two label words: one by one, or the first and then, aligned from the end, the others."""
     count, given = _count(own), _count(other)
     if count == given:
         places = list(range(count))
@@ -55,13 +57,13 @@ def of_word(own: Span, other: Span) -> Matched:
 
 
 def check_places(true: PromptBatch, false: PromptBatch, at: Sequence[Role]) -> None:
-    """Refuse pairs whose tokens do not stand for each other at these places.
+    """Refuse pairs whose tokens do not match at these places.
 
     Raises:
         PromptError: names the pair, and why.
     """
-    for number, (own, other) in enumerate(zip(true, false, strict=True)):
-        counts = len(words(own)), len(words(other))
+    for number, (true_prompt, false_prompt) in enumerate(zip(true, false, strict=True)):
+        counts = len(words(true_prompt)), len(words(false_prompt))
         if counts[0] != counts[1]:
             raise PromptError(
                 f"Pair {number} has {counts[0]} and {counts[1]} demonstrations; label words stand for "
@@ -80,35 +82,38 @@ def check_places(true: PromptBatch, false: PromptBatch, at: Sequence[Role]) -> N
 
 
 def drawn(true: Prompt, false: Prompt, at: Role, draws: int, seed: int) -> tuple[Matched, ...]:
-    """For each draw random tokens of the same units, as many as stand at a place, or as there are.
+    """Random tokens of the same units for each draw, as many as the place has, or as there are.
 
-    Drawn are tokens of the same demonstration (or of the query) that stand neither there nor in a label
-    word nor at the target; those of true and false prompts stand as far before their label word. In equal
-    demonstrations the draws are equal, so that prompts which share theirs are treated alike there.
+    The draws take tokens of the same demonstration (or of the query) that belong neither to the place nor to a
+    label word nor to the target; in true and false prompts they lie equally far before their label word. Equal
+    demonstrations give equal draws, so that prompts which share them are treated alike there.
     """
     units = [_units(prompt) for prompt in (true, false)]
-    inside = [{own for own, _ in matched(*pair, at)[0]} for pair in ((true, false), (false, true))]
+    inside = [
+        {position for position, _ in matched(*pair, at)[0]}
+        for pair in ((true, false), (false, true))
+    ]
     wanted = [0] * len(units[0])
     for position in inside[0]:
         wanted[sum(span.stop <= position for span in words(true))] += 1
     free = []
-    for own, other in zip(*units, strict=True):
-        reach = min(own[1] - own[0], other[1] - other[0])
-        pairs = ((own[1] - d, other[1] - d) for d in range(1, reach + 1))
+    for true_unit, false_unit in zip(*units, strict=True):
+        reach = min(true_unit[1] - true_unit[0], false_unit[1] - false_unit[0])
+        pairs = ((true_unit[1] - d, false_unit[1] - d) for d in range(1, reach + 1))
         free.append([(t, f) for t, f in pairs if t not in inside[0] and f not in inside[1]])
-    found = []
+    by_draw = []
     for draw in range(draws):
         chosen: list[tuple[int, int]] = []
         for unit, (tokens, count) in enumerate(zip(free, wanted, strict=True)):
             generator = torch.Generator().manual_seed(seed + 7919 * draw + 104729 * unit)
             order = torch.randperm(len(tokens), generator=generator)[:count]
             chosen += [tokens[place] for place in sorted(order.tolist())]
-        found.append(tuple(chosen))
-    return tuple(found)
+        by_draw.append(tuple(chosen))
+    return tuple(by_draw)
 
 
 def _units(prompt: Prompt) -> list[tuple[int, int]]:
-    """Tokens of each demonstration before its label word, and those of the query before the target."""
+    """Token ranges of each demonstration before its label word, and of the query before the target."""
     end = max((span.stop for span in words(prompt)), default=1)
     return [*prompt.units, (end, prompt.target)]
 
@@ -118,30 +123,32 @@ def _count(span: Span) -> int:
 
 
 def table(matches: Sequence[Matched], place: int) -> Int[Tensor, "batch row"]:
-    """Positions in the runs (0) or in their sources (1), -1 where a prompt has fewer."""
-    found = torch.full((len(matches), max(map(len, matches))), NOWHERE)
-    for row, own in enumerate(matches):
-        found[row, : len(own)] = torch.tensor([pair[place] for pair in own], dtype=torch.long)
-    return found
+    """Positions in the runs (place 0) or in their sources (place 1), -1 where a prompt has fewer."""
+    positions = torch.full((len(matches), max(map(len, matches))), NOWHERE)
+    for row, pairs in enumerate(matches):
+        positions[row, : len(pairs)] = torch.tensor(
+            [pair[place] for pair in pairs], dtype=torch.long
+        )
+    return positions
 
 
 def read_rows(sets: Sequence[Sequence[Matched]]) -> Int[Tensor, "batch row"]:
     """Positions of the sources that any of these sets takes from, each once; -1 where a prompt has fewer."""
-    own = [
+    pairs = [
         tuple((place, place) for place in sorted({source for _, source in sum(of_prompt, ())}))
         for of_prompt in zip(*sets, strict=True)
     ]
-    return table(own, 1)
+    return table(pairs, 1)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Graft(Intervention):
-    """Residuals entering a block replaced, at some tokens of every prompt, by given ones.
+    """Residuals entering a block replaced by given values at some tokens of every prompt.
 
     Attributes:
         layer: The block.
         rows: Positions, -1 where a prompt has fewer.
-        slots: Where the value of each stands in `values`.
+        slots: Index into `values` for each position.
         values: Given residuals of every prompt.
     """
 
@@ -154,10 +161,10 @@ class Graft(Intervention):
     def of(
         cls, layer: int, matches: Sequence[Matched], read: Int[Tensor, "batch slot"], values: Tensor
     ) -> "Graft":
-        """From matched tokens and the values of `read_rows`."""
+        """Build a graft from matched tokens and the values of `read_rows`."""
         slots = []
-        for own, known in zip(matches, read.tolist(), strict=True):
-            slots.append(tuple((position, known.index(source)) for position, source in own))
+        for pairs, known in zip(matches, read.tolist(), strict=True):
+            slots.append(tuple((position, known.index(source)) for position, source in pairs))
         return cls(layer, table(matches, 0), table(slots, 1), values)
 
     @cached_property
@@ -170,24 +177,24 @@ class Graft(Intervention):
 
     @property
     def first_layer(self) -> int:
-        """Its block."""
+        """The block whose input is changed."""
         return self.layer
 
     def hooks(self, segment: Segment) -> Sequence[Hook]:
-        """One, at the entrance of the block."""
+        """One hook, at the entrance of the block."""
         numbers = list(segment.indices)
-        found = [
+        entries = [
             (row, column, number, slot)
             for row, number in enumerate(numbers)
             for position, slot in zip(self._rows[number], self._slots[number], strict=True)
             if position != NOWHERE and (column := segment.column(row, position)) is not None
         ]
-        if not found:
+        if not entries:
             return []
-        batch, dest, prompt, slot = torch.tensor(found).T
+        batch, dest, prompt, slot = torch.tensor(entries).T
         device = segment.tokens.device
         laid, batch, dest = (
-            to_device(own, device) for own in (self.values[prompt, slot], batch, dest)
+            to_device(tensor, device) for tensor in (self.values[prompt, slot], batch, dest)
         )
 
         def hook(activation: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Numbers of every head: which are largest, and which are clear among all."""
+"""Maps of one number per head: the largest heads, and those significant after correction over all heads."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ Head = tuple[int, int]
 """Layer and head."""
 
 FRAMED = 5
-"""Heads framed in maps, and named in sentences, at most."""
+"""Maximum number of heads framed in maps, and named in sentences."""
 
 FAMILY = Definition(
     "clear among all heads",
@@ -38,9 +38,9 @@ def ordered(values: Float[Tensor, "layer head"], k: int) -> tuple[Head, ...]:
 def clear_heads(
     per_prompt: Float[Tensor, "batch layer head"], *, below: bool = False
 ) -> tuple[Head, ...]:
-    """Heads whose mean lies above 0 (or below), farthest first; one statement about all heads.
+    """Heads whose mean lies above 0 (or below), largest first; a joint statement about all heads.
 
-    Where none does, one is named in 2.5 % of the cases.
+    If no head's mean does, at least one is named in 2.5 % of the cases.
     """
     signed = -per_prompt if below else per_prompt
     above = above_together(signed, level=ONE_SIDED)
@@ -49,13 +49,13 @@ def clear_heads(
 
 
 def any_clear(clear: bool | Sequence[Head], prompts: int) -> Status:
-    """The status of the claim that there is a clear head (or block), corrected for looking at all."""
+    """Status of the claim that some head (or block) is clear, corrected for multiple testing over all."""
     if prompts < FEWEST_PROMPTS:
         return "cannot be judged"
     return "supported" if clear else "not shown"
 
 
 def intervals_of(samples: Samples, heads: Sequence[Head]) -> dict[str, Interval]:
-    """Numbers of these heads, by name."""
+    """Intervals of these heads, by name."""
     ends = (samples.values, samples.low, samples.high)
     return {head_name(head): Interval(*(float(end[head]) for end in ends)) for head in heads}

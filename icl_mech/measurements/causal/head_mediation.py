@@ -2,10 +2,10 @@
 
 On prompts with shuffled labels, which teach no task, one head's `z` at the last token is replaced by its
 mean over prompts with true labels. A head whose mean output carries what the demonstrations teach then
-raises the right answer: the probability of its label word over the vocabulary (the published measure), and
+raises the correct answer: the probability of its label word over the vocabulary (the published measure), and
 its logit minus the mean logit of the other label words. In classification a mean over all queries also
-takes away what a head says of one query; `mean="class"` is over true prompts of the same class with other
-queries.
+removes the head's query-specific output; `mean="class"` averages over true prompts of the same class with
+other queries.
 
 Source: Todd et al. 2024, *Function vectors in large language models*, §2.
 """
@@ -76,12 +76,12 @@ class HeadMediationResult(Result):
     """Effect of every head on every prompt with shuffled labels.
 
     Attributes:
-        probability: Change of the right label word's probability.
+        probability: Change of the correct label word's probability.
         difference: Change of its logit minus the mean of the other label words'.
         plain_probability: The probability without any patch.
         plain_difference: The logit difference without any patch.
         means: Mean output `z` of every head at the last token of the true prompts.
-        mean: What was patched in: the mean over `all` true prompts, or over others of the query's
+        mean: What was patched in: the mean over `all` true prompts, or over other true prompts of the query's
             `class`.
     """
 
@@ -109,12 +109,12 @@ class HeadMediationResult(Result):
     @checked(ResultError)
     @kept
     def clear(self, by: Measure = "difference", *, below: bool = False) -> tuple[Head, ...]:
-        """Heads whose effect lies above 0 (`below`: below 0), corrected for looking at all heads."""
+        """Heads whose effect lies above 0 (`below`: below 0), corrected for multiple testing over all heads."""
         return clear_heads(getattr(self, by), below=below)
 
     @checked(ResultError)
     def leading(self, k: Count = FRAMED) -> dict[str, Interval]:
-        """Effects on the logit difference of the k heads with the largest, by name, largest first."""
+        """Effects on the logit difference of the k heads with the largest effects, by name, largest first."""
         return intervals_of(self.sel("difference"), self.top(k, "difference"))
 
     @property
@@ -124,7 +124,7 @@ class HeadMediationResult(Result):
 
     @property
     def status(self) -> Status:
-        """The status of the claim that a head raises the logit difference, see `clear`."""
+        """Status of the claim that some head raises the logit difference, see `clear`."""
         return any_clear(self.clear(), self.count)
 
 
@@ -132,13 +132,13 @@ class HeadMediationResult(Result):
 class HeadMediation(PairMeasurement[HeadMediationResult]):
     """Average indirect effect of every head at the target.
 
-    Of the pair the true prompts give the mean outputs, the others are patched: with labels="random" they
+    The true prompts of the pair give the mean outputs; the others are patched: with labels="random" they
     teach nothing, as published; with permuted labels they teach another task.
 
     Costs one pass over the true prompts and, for each head, one token of every shuffled prompt.
 
     Attributes:
-        mean: Over `all` true prompts (as published), or of every prompt over those of its `class` with
+        mean: Average over `all` true prompts (as published), or for every prompt over those of its `class` with
             other queries.
 
     Raises:
@@ -154,7 +154,7 @@ class HeadMediation(PairMeasurement[HeadMediationResult]):
     takes = ANSWER_KINDS
 
     def check(self, model: LanguageModel, data: Pair) -> None:
-        """Refuse prompts without answers, sets of two tasks, and processed weights.
+        """Refuse prompts without answers, pairs from two tasks, and processed weights.
 
         Raises:
             PromptError: says what is missing.
@@ -168,7 +168,7 @@ class HeadMediation(PairMeasurement[HeadMediationResult]):
             _ = class_weights(true, shuffled)
 
     def passes(self, model: LanguageModel, data: Pair) -> list[Pass]:
-        """The mean outputs; the patched passes follow from them."""
+        """The pass for the mean outputs; the patched passes follow from them."""
         return [Pass(data[0], [self._reading(model, data)], title="mean outputs")]
 
     def _reading(self, model: LanguageModel, data: Pair) -> RowsReading:
@@ -178,7 +178,7 @@ class HeadMediation(PairMeasurement[HeadMediationResult]):
     def steps(
         self, model: LanguageModel, data: Pair, options: Options
     ) -> Steps[HeadMediationResult]:
-        """Mean outputs of the true prompts, then every head patched on the shuffled ones."""
+        """Mean outputs of the true prompts, then every head patched on the shuffled prompts."""
         ((read,),) = yield self.passes(model, data)
         outputs = torch.stack([output[:, 0].double() for output in read.values()], dim=1)
         means = outputs.mean(0).float()
@@ -195,7 +195,7 @@ class HeadMediation(PairMeasurement[HeadMediationResult]):
         return self.result(model, data, [means, [run for (run,) in runs]])
 
     def result(self, model: LanguageModel, data: Pair, read: list[Any]) -> HeadMediationResult:
-        """Changes of the right answer's probability and logit difference."""
+        """Changes of the correct answer's probability and logit difference."""
         means, runs = read
         answers = data[1].answers
         probability = torch.stack([run.probability(answers) for run in runs], dim=1)
@@ -212,7 +212,7 @@ class HeadMediation(PairMeasurement[HeadMediationResult]):
 
 
 def class_weights(true: PromptBatch, shuffled: PromptBatch) -> Float[Tensor, "shuffled true"]:
-    """Equal weights of the true prompts of each prompt's class, those with its own query left out.
+    """Equal weights of the true prompts of each prompt's class, without those that have its query.
 
     Raises:
         PromptError: prompts without roles of their texts, or one whose class no other query has.
@@ -223,7 +223,12 @@ def class_weights(true: PromptBatch, shuffled: PromptBatch) -> Float[Tensor, "sh
             "mean='class' leaves a prompt's own query out, and the texts of these queries are not known; build "
             "prompts with build_prompts or prompts_from_text, or take mean='all'."
         )
-    same = torch.tensor([[one == other for other in queries[0]] for one in queries[1]])
+    same = torch.tensor(
+        [
+            [shuffled_query == true_query for true_query in queries[0]]
+            for shuffled_query in queries[1]
+        ]
+    )
     counted = ((shuffled.answers[:, None] == true.answers) & ~same).double()
     alone = (counted.sum(1) == 0).nonzero().flatten().tolist()
     if alone:

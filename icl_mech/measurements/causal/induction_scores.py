@@ -1,7 +1,7 @@
 """Induction heads: attention from a repeated token to the token after its earlier occurrence.
 
-The model reads random tokens twice, `[BOS] a b c ... a b c ...`. No meaning helps there; a head that
-attends from the second `b` to what followed the first one finds it by matching tokens.
+The model reads a random token sequence twice, `[BOS] a b c ... a b c ...`. Meaning does not help here; a head
+that attends from the second `b` to the token after the first one finds it by matching tokens.
 
 * `sound`: mean attention from each repeated token to the token after its last earlier occurrence, over
   the rows whose token occurred before; its control is the mean attention of the same rows to one of the
@@ -84,7 +84,7 @@ class InductionScoresResult(Result):
     """Scores of every head on every sequence of random tokens repeated.
 
     Attributes:
-        scores: Of each sequence.
+        scores: Score of each head on each sequence.
         control: Attention per token to others that could be matched; None for `mul` and `abs`.
         variant: `sound`, `mul` or `abs`.
         pattern: `induction`, `duplicate` or `previous`.
@@ -99,7 +99,7 @@ class InductionScoresResult(Result):
     pattern: Pattern
 
     def quantities(self) -> dict[str, Quantity]:
-        """Scores and, of the sound ones, their control and what lies above it."""
+        """Scores and, for `sound`, their control and the excess over it."""
         quantities = super().quantities()
         if self.control is not None:
             above, unit = self.scores - self.control, "score above its control"
@@ -123,7 +123,7 @@ class InductionScoresResult(Result):
 
     @kept
     def clear(self) -> tuple[Head, ...]:
-        """Heads above their control, corrected for looking at all heads; none without a control."""
+        """Heads above their control, corrected for multiple testing over all heads; none without a control."""
         return () if self.control is None else clear_heads(self.scores - self.control)
 
     @property
@@ -133,13 +133,13 @@ class InductionScoresResult(Result):
 
     @property
     def status(self) -> Status:
-        """The status of the claim that a head attends to the match more than to other tokens."""
+        """Status of the claim that a head attends to the match more than to other tokens."""
         return any_clear(self.clear(), self.count)
 
 
 @dataclass
 class RepeatsReading(OfPatterns, Reading[Tensor]):
-    """How attention of every head meets the repeats of each sequence, `[prompt, layer, head, score]`."""
+    """Attention of every head to the repeats of each sequence, `[prompt, layer, head, score]`."""
 
     variant: InductionVariant
     pattern: Pattern
@@ -170,18 +170,18 @@ class RepeatsReading(OfPatterns, Reading[Tensor]):
 
 @dataclass(frozen=True)
 class InductionScores(Measurement[InductionScoresResult]):
-    """Induction score of every head, on random tokens repeated; prompts given to it are not read.
+    """Induction score of every head on repeated random tokens; prompts passed to it are ignored.
 
     Attributes:
         n: Number of sequences.
-        length: Random tokens of each, which stand there twice.
+        length: Number of random tokens of each, which are repeated once.
         variant: `sound` (mean over repeated tokens), or `mul` and `abs` of TransformerLens.
         pattern: `induction`: the token after the earlier occurrence; `duplicate`: the occurrence
             itself; `previous`: the token before.
         exclude_bos: Attention to the first token does not count (`mul`, `abs`).
         exclude_current: Attention of a token to itself does not count (`mul`, `abs`).
-        seed: Of the random tokens.
-        tokens: Sequences of one's own instead, all of one length.
+        seed: Seed of the random tokens.
+        tokens: Custom sequences instead, all of one length.
     """
 
     side: ClassVar[Literal["true", "false"] | None] = "false"
@@ -228,7 +228,7 @@ class InductionScores(Measurement[InductionScoresResult]):
     def result(
         self, model: LanguageModel, data: PromptBatch, read: list[Any]
     ) -> InductionScoresResult:
-        """Scores, and their control."""
+        """The scores and their control."""
         scores = read[0][0]
         return InductionScoresResult(
             scores=scores[..., 0],
@@ -239,7 +239,7 @@ class InductionScores(Measurement[InductionScoresResult]):
 
 
 def sequences(model: LanguageModel, chosen: InductionScores) -> Int[Tensor, "batch pos"]:
-    """The sequences that are read: a first token where the tokenizer has one, random tokens twice.
+    """The sequences that are read: a BOS token where the tokenizer has one, then random tokens twice.
 
     Raises:
         RunError: more tokens than the vocabulary has.
@@ -289,19 +289,19 @@ def induction_scores(
     tokens: Int[Tensor, "batch pos"] | None = None,
     **how: Unpack[How],
 ) -> InductionScoresResult:
-    """Induction score of every head, on random tokens repeated.
+    """Induction score of every head on repeated random tokens.
 
     Args:
         model: TransformerBridge, HookedTransformer or adapted model.
         n: Number of sequences.
-        length: Random tokens of each, which stand there twice.
+        length: Number of random tokens of each, which are repeated once.
         variant: `sound`: mean over repeated tokens of the attention to the token after the last earlier
             occurrence; `mul`, `abs`: as `detect_head` of TransformerLens.
         pattern: `induction`, `duplicate` (the earlier occurrence itself) or `previous`.
         exclude_bos: Attention to the first token does not count (`mul`, `abs`).
         exclude_current: Attention of a token to itself does not count (`mul`, `abs`).
-        seed: Of the random tokens.
-        tokens: Sequences of your own instead, all of one length.
+        seed: Seed of the random tokens.
+        tokens: Custom sequences instead, all of one length.
 
     Raises:
         RunError: sequences without repeats or longer than the context, options without effect.

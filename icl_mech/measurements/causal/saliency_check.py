@@ -1,11 +1,11 @@
-"""Does saliency say what cutting does? Layer by layer, for the edges into and out of label words.
+"""Agreement of saliency with attention knockouts, layer by layer, for the edges into and out of label words.
 
-Saliency `I_l` of an edge is a first-order estimate of what the loss loses without it. Here the edges of a
-group are cut in one layer at a time (their attention set to 0, the rest left as it is), and the change of
-the loss is compared with `I_l` summed over the same edges: rank correlation over layers, for each prompt.
+Saliency `I_l` of an edge is a first-order estimate of how the loss changes without it. Here the edges of a
+group are knocked out in one layer at a time (their attention set to 0, the rest left as it is), and the change
+of the loss is compared with `I_l` summed over the same edges: rank correlation over layers, for each prompt.
 
-* `wp`: from all earlier tokens to the label words;
-* `pq`: from the label words to the target.
+* `wp`: edges from all earlier tokens to the label words;
+* `pq`: edges from the label words to the target.
 
 Source: Wang et al. 2023, *Label Words are Anchors*, §2.1 (saliency); the comparison is our own.
 """
@@ -46,11 +46,11 @@ CUT = Definition(
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SaliencyCheckResult(Result):
-    """Saliency of two groups of edges beside what cutting them changes, by layer.
+    """Saliency of two groups of edges and the effect of cutting them, by layer.
 
     Attributes:
         saliency: Sum over the edges of a group.
-        change: Of the loss when they are cut in that layer; above 0 the loss rises.
+        change: Change of the loss when they are cut in that layer; positive if the loss rises.
     """
 
     definitions: ClassVar[tuple[Definition, ...]] = (CUT,)
@@ -70,9 +70,11 @@ class SaliencyCheckResult(Result):
 
     @property
     def agreement(self) -> Float[Tensor, "batch group"]:
-        """Rank correlation over layers of saliency and the size of the change."""
+        """Rank correlation over layers between saliency and the absolute change of the loss."""
         pairs = zip(self.saliency.unbind(1), self.change.abs().unbind(1), strict=True)
-        return torch.stack([rank_agreement(one.double(), two.double()) for one, two in pairs], 1)
+        return torch.stack(
+            [rank_agreement(saliency.double(), change.double()) for saliency, change in pairs], 1
+        )
 
     @property
     def count(self) -> int:
@@ -81,19 +83,19 @@ class SaliencyCheckResult(Result):
 
     @property
     def agreements(self) -> dict[str, Interval]:
-        """Mean rank correlation by group; none where one is undefined, as all layers of a prompt are alike."""
+        """Mean rank correlation by group; groups where it is undefined for a prompt (constant over layers) are left out."""
         groups = GROUPS if "agreement" in self.quantities() else ()
         return {group: self.interval("agreement", group=group) for group in groups}
 
     @property
     def status(self) -> Status:
-        """Of the claim that cutting changes more where saliency is higher, in both groups."""
+        """Status of the claim that cutting changes the loss more where saliency is higher, in both groups."""
         return together(*(judged(each, prompts=self.count) for each in self.agreements.values()))
 
 
 @dataclass(frozen=True)
 class SaliencyCheck(Measurement[SaliencyCheckResult]):
-    """Saliency of edges beside what cutting them changes, layer by layer.
+    """Saliency of edges compared with the effect of cutting them, layer by layer.
 
     Costs one backward pass, and two forward passes for each layer.
 
@@ -130,11 +132,11 @@ class SaliencyCheck(Measurement[SaliencyCheckResult]):
         self, model: LanguageModel, data: PromptBatch, read: list[Any]
     ) -> SaliencyCheckResult:
         """Sums of saliency, and changes of the loss."""
-        ((sums,), found) = read
+        ((sums,), runs) = read
         losses = torch.stack(
             [
-                cross_entropy(own.label_logits.double(), data.answers, reduction="none")
-                for (own,) in found
+                cross_entropy(answers.label_logits.double(), data.answers, reduction="none")
+                for (answers,) in runs
             ],
             dim=1,
         )
@@ -144,7 +146,7 @@ class SaliencyCheck(Measurement[SaliencyCheckResult]):
 
 
 def _cuts(info: ModelInfo, data: PromptBatch) -> list[list[Intervention]]:
-    """Each group in each layer."""
+    """One cut for each group in each layer."""
     cuts: list[list[Intervention]] = [
         [Isolate([layer], mode="zero")] for layer in range(info.n_layers)
     ]

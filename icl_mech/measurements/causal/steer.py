@@ -1,9 +1,9 @@
-"""What a vector in the residual stream does: added at, or put in place of, the output of each block.
+"""Steering: the effect of a vector added to, or put in place of, the output of each block.
 
 For every block `l` the prompts are run once with the vector at the last token of its output. A function
-vector is *added* to prompts without demonstrations; a task vector *replaces* the output. By block, on every
-prompt: probability of the right label word, its logit above the others, and whether it is the likeliest
-label word; each beside the run without the vector.
+vector is *added* to prompts without demonstrations; a task vector *replaces* the output. The results, by block
+and prompt, are the probability of the correct label word, its logit above the others, and whether it is the
+top label word; each compared with the run without the vector.
 
 Source: Todd et al. 2024, *Function vectors in large language models*, §3; Hendel et al. 2023,
 *In-context learning creates task vectors*, §3.
@@ -55,12 +55,12 @@ class SteerResult(Result):
     """Answers with a vector after each block, and without it.
 
     Attributes:
-        probability: Of the right label word, by block.
+        probability: Probability of the correct label word, by block.
         difference: Its logit minus the mean of the other label words'.
-        correct: It is the likeliest label word.
-        plain_probability: Without the vector.
-        plain_difference: Without the vector.
-        plain_correct: Without the vector.
+        correct: Whether it is the top label word.
+        plain_probability: The probability without the vector.
+        plain_difference: The difference without the vector.
+        plain_correct: Whether it is the top label word without the vector.
         layers: The blocks.
         kind: The vector was added to the output (`add`), or put in its place (`replace`).
         n_labels: Number of classes.
@@ -101,7 +101,7 @@ class SteerResult(Result):
 
     @property
     def changes(self) -> Float[Tensor, "batch layer"]:
-        """Of the logit difference."""
+        """Changes of the logit difference."""
         return self.difference - self.plain_difference[:, None]
 
     @property
@@ -116,10 +116,10 @@ class SteerResult(Result):
 
     @property
     def gain(self) -> Interval | None:
-        """Change of the logit difference a third of the way, in which all classes count alike.
+        """Change of the logit difference a third of the way through the model, averaged with equal class weights.
 
-        A push towards one class whatever the query, which helps where it is frequent, then changes nothing. None
-        of queries of one class, and of runs saved before their classes were kept.
+        A query-independent push towards one class, which helps where it is frequent, then contributes nothing. None
+        for queries of one class, and for runs saved before their classes were kept.
         """
         changes = self.changes[:, self.layers.index(self.third)].double()
         if self.answers is None:
@@ -136,13 +136,13 @@ class SteerResult(Result):
     @property
     @kept
     def raised(self) -> tuple[int, ...]:
-        """Blocks after which the vector raises the logit difference, corrected for looking at all."""
+        """Blocks after which the vector raises the logit difference, corrected for multiple testing over all blocks."""
         clear = above_together(self.changes, level=ONE_SIDED).tolist()
         return tuple(layer for layer, above in zip(self.layers, clear, strict=True) if above)
 
     @property
     def status(self) -> Status:
-        """The status of the claim that there is such a block."""
+        """Status of the claim that there is such a block."""
         return any_clear(bool(self.raised), self.count)
 
 
@@ -153,13 +153,13 @@ AnyVector = FunctionVector | TaskVectorResult | Tensor
 
 @dataclass(frozen=True)
 class Steer(Measurement[SteerResult]):
-    """Right answers with a vector at the output of each block, at the target.
+    """Correct answers with a vector at the output of each block, at the target.
 
     Attributes:
         vectors: One for each layer.
         kind: `add` it to the output, or `replace` the output by it.
-        scale: Times this (`add`).
-        layers: Blocks it is put after, one at a time; None: all.
+        scale: Factor the vector is multiplied by (`add`).
+        layers: Blocks after which it is applied, one at a time; None: all.
     """
 
     vectors: Float[Tensor, "layer d_model"]
@@ -170,7 +170,7 @@ class Steer(Measurement[SteerResult]):
     takes = ANSWER_KINDS
 
     def reads_first_tokens(self) -> bool:
-        """No: whole words are scored where the prompts say so."""
+        """False: whole words are scored where the prompts say so."""
         return False
 
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
@@ -207,12 +207,12 @@ class Steer(Measurement[SteerResult]):
         return Patch("resid_post", layers=[layer], values=vector[None])
 
     def passes(self, model: LanguageModel, data: PromptBatch) -> list[Variants]:
-        """Without the vector, then with it after each block."""
+        """Run without the vector, then with it after each block."""
         variants: list[Sequence[Intervention]] = [[], *self._changes(model.info)]
         return [Variants(data, [AnswerReading()], title="layers", variants=variants)]
 
     def result(self, model: LanguageModel, data: PromptBatch, read: list[Any]) -> SteerResult:
-        """Probability, logit difference and answers of every prompt, by layer."""
+        """Probability, logit difference and correctness of every prompt, by layer."""
         answers, runs = data.answers, [run for (run,) in read[0]]
         probability = torch.stack([run.probability(answers) for run in runs], dim=1)
         difference = torch.stack([run.difference(answers) for run in runs], dim=1)
@@ -243,17 +243,17 @@ def steer(
     layers: Sequence[int] | None = None,
     **how: Unpack[How],
 ) -> SteerResult:
-    """Right answers with a vector at the output of each block, at the target.
+    """Correct answers with a vector at the output of each block, at the target.
 
     Args:
         model: TransformerBridge, HookedTransformer or adapted model.
         prompts: Usually without demonstrations: `build_prompts(task, model, shots=0)`.
-        vector: What `function_vector` or `task_vector` gave, or a tensor: one vector for all layers, or
+        vector: Result of `function_vector` or `task_vector`, or a tensor: one vector for all layers, or
             one for each.
         kind: `add` it to the output of the block, or `replace` the output; default: task vectors
             replace, all others are added.
-        scale: Times this (`add`).
-        layers: Blocks it is put after, one at a time; None: all.
+        scale: Factor the vector is multiplied by (`add`).
+        layers: Blocks after which it is applied, one at a time; None: all.
 
     Raises:
         PromptError: prompts without answers.
@@ -267,7 +267,7 @@ def steer(
 
 
 def _by_layer(model: Any, vector: Any) -> Tensor:
-    """One vector for each layer."""
+    """The vectors as a tensor with one for each layer."""
     if isinstance(vector, Result):
         check_same_weights(adapt(model), vector, "The vector is", "make one with this model")
     if isinstance(vector, TaskVectorResult):

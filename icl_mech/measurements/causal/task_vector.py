@@ -1,8 +1,8 @@
 """Task vectors: the residual stream at the last token of prompts with demonstrations.
 
 `v_l` = mean over prompts of the output of block `l` at the last token. Put in place of the output of
-block `l` at the last token of a prompt without demonstrations (`steer`), it can stand in for them. The
-queries must be others than those it is tested on: what is taken also knows its own query.
+block `l` at the last token of a prompt without demonstrations (`steer`), it can replace them. The vector must
+be tested on other queries than those it was computed from, as it also encodes their content.
 
 Source: Hendel et al. 2023, *In-context learning creates task vectors*, §3.
 """
@@ -33,11 +33,11 @@ TASK = Definition(
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TaskVectorResult(Result):
-    """Mean output of every block at the target, and how alike the prompts are.
+    """Mean output of every block at the target, and its similarity across prompts.
 
     Attributes:
         vectors: Mean over prompts.
-        similarity: Cosine of each prompt's output with the mean of the others'; not-a-number of a single
+        similarity: Cosine of each prompt's output with the mean of the others'; not-a-number for a single
             prompt.
     """
 
@@ -53,11 +53,11 @@ class TaskVectorResult(Result):
 
     @property
     def most_alike(self) -> int:
-        """The block after whose output prompts are most alike."""
+        """The block after which the outputs of different prompts are most similar."""
         return int(self.similarity.mean(0).argmax())
 
     def is_drawn(self, show: str) -> bool:
-        """False of one prompt, which has nothing to be compared with."""
+        """False for a single prompt, which has no other to compare with."""
         return self.count > 1
 
 
@@ -81,7 +81,7 @@ class TaskVector(Measurement[TaskVectorResult]):
         return [Pass(data, [reading], title="task vectors")]
 
     def result(self, model: LanguageModel, data: PromptBatch, read: list[Any]) -> TaskVectorResult:
-        """Means, and every prompt beside the mean of the others."""
+        """Mean outputs, and the similarity of each prompt to the mean of the others."""
         states = torch.stack([output[:, 0].double() for output in read[0][0].values()], dim=1)
         others = (states.sum(0) - states) / max(len(states) - 1, 1)
         similarity = cosine_similarity(states, others, dim=-1)

@@ -1,9 +1,9 @@
 """Attribution of nodes and edges from one backward pass over a pair of runs.
 
-Nodes are what is written into the residual stream: the embedding, the output of every head and of every
+Nodes are everything written into the residual stream: the embedding, the output of every head and of every
 MLP, at every position. An edge leads from a node to the input of a later one at the same position: the
-query, key or value of a head, an MLP, or the logits. The gradient at such an input is that at the query
-(key, value, MLP output), taken back through the block's own norm and projection only.
+query, key or value of a head, an MLP, or the logits. The gradient at such an input is the gradient at the
+query (key, value, MLP output), propagated back through that block's norm and projection only.
 
 Source: Nanda 2023, *Attribution patching*; Syed et al. 2023, *Attribution patching outperforms automated
 circuit discovery*; Hanna et al. 2024, *Have faith in faithfulness* (gradients along the path of
@@ -46,7 +46,7 @@ EDGE = Definition(
 )
 
 Metric = Callable[[Tensor, Segment], Tensor]
-"""From the residuals at the targets to one number for each prompt."""
+"""Function from the residuals at the targets to one number for each prompt."""
 
 Places = dict[Site, Tensor]
 
@@ -60,7 +60,7 @@ class BatchScores:
 
     Attributes:
         nodes: Score of every node at every column of the batch.
-        edges: From writers to readers, at every column; None if not asked for.
+        edges: Scores from writers to readers, at every column; None if not asked for.
         clean: The metric of the clean run.
         corrupt: The metric of the corrupt run.
     """
@@ -72,7 +72,7 @@ class BatchScores:
 
 
 def writer_names(info: ModelInfo) -> tuple[str, ...]:
-    """`embed`, then heads (`layer.head`) and MLP (`mlp layer`) of every layer."""
+    """Names of the writers: `embed`, then heads (`layer.head`) and MLP (`mlp layer`) of every layer."""
     names = ["embed"]
     for layer in range(info.n_layers):
         names += [f"{layer}.{head}" for head in range(info.n_heads)]
@@ -84,8 +84,8 @@ def reader_names(info: ModelInfo) -> tuple[str, ...]:
     """Queries, keys and values of every layer (`layer.head q`), its MLP, and at last the logits."""
     names = []
     for layer in range(info.n_layers):
-        for kind, count in zip(INPUTS, _counts(info), strict=True):
-            names += [f"{layer}.{head} {kind}" for head in range(count)]
+        for name, count in zip(INPUTS, _counts(info), strict=True):
+            names += [f"{layer}.{head} {name}" for head in range(count)]
         names.append(f"mlp {layer}")
     return (*names, "logits")
 
@@ -95,10 +95,10 @@ def _counts(info: ModelInfo) -> tuple[int, int, int]:
 
 
 def node_sites(info: ModelInfo) -> list[Site]:
-    """Where the nodes' values stand."""
+    """Hook points of the nodes."""
     layers = range(info.n_layers)
-    own = [Site(name, layer) for layer in layers for name in NODES]
-    return [Site("resid_pre", 0), *own]
+    sites = [Site(name, layer) for layer in layers for name in NODES]
+    return [Site("resid_pre", 0), *sites]
 
 
 def batch_scores(
@@ -107,12 +107,12 @@ def batch_scores(
     """Scores of a batch of aligned pairs.
 
     Args:
-        work: Whose interventions are made in all runs.
+        work: The run whose interventions are made in all runs.
         clean: The runs that values are taken from.
         corrupt: The same pairs' runs in which gradients are taken.
-        metric: What is followed.
-        steps: Gradients are the mean over so many points of the straight path between the embeddings
-            (Gauss-Legendre); 0: those of the corrupt run.
+        metric: The metric that is differentiated.
+        steps: Gradients are averaged over this many points of the straight path between the embeddings
+            (Gauss-Legendre); 0: gradients of the corrupt run.
         edges: Score edges too.
     """
     info = corrupt.model.info
@@ -145,7 +145,7 @@ class PairScores:
 
     Attributes:
         nodes: Score of every node at every position.
-        edges: From writers to readers, summed over positions; None if not asked for.
+        edges: Scores from writers to readers, summed over positions; None if not asked for.
         clean: The metric of the clean runs.
         corrupt: The metric of the corrupt runs.
     """
@@ -162,7 +162,7 @@ def pair_scores(
     """Scores of aligned pairs, batch by batch; the metric is `contrast`.
 
     Args:
-        model: Whose nodes are scored.
+        model: The model whose nodes are scored.
         data: Prompts that values are taken from, and those in which gradients are taken.
         options: Interventions, batches and memory.
         steps: As in `batch_scores`.
@@ -184,13 +184,13 @@ def pair_scores(
     with Progress("attribution", len(false), options.progress, cost=each) as bar:
         for rows in by_length(lengths, tokens=tokens, size=options.batch_size, padded=padded):
             clean, corrupt = (Segment.build(model, side[rows], rows) for side in data)
-            found = batch_scores(work, clean, corrupt, metric, steps=steps, edges=edges)
-            ends[:, rows] = torch.stack([found.clean, found.corrupt]).cpu()
+            scores = batch_scores(work, clean, corrupt, metric, steps=steps, edges=edges)
+            ends[:, rows] = torch.stack([scores.clean, scores.corrupt]).cpu()
             for place, row in enumerate(rows):
                 # Padding stands on the left.
-                nodes[row] = found.nodes[place, :, -lengths[row] :].cpu()
-                if found.edges is not None:
-                    joined[row] = found.edges[place, -lengths[row] :].sum(0).cpu()
+                nodes[row] = scores.nodes[place, :, -lengths[row] :].cpu()
+                if scores.edges is not None:
+                    joined[row] = scores.edges[place, -lengths[row] :].sum(0).cpu()
             bar.advance(len(rows))
     work.check_acted()
     return PairScores(nodes, joined if edges else None, *ends)
@@ -208,15 +208,15 @@ def _points(steps: int) -> tuple[list[float], list[float]]:
 
 
 def _keep(site: Site, held: Places, start: Tensor | None = None) -> Hook:
-    """Keeps an activation as it goes on, or `start` in its place."""
+    """Hook that keeps an activation in the graph, or `start` in its place."""
 
     def hook(activation: Tensor) -> Tensor:
-        # A tensor of its own, so that the graph runs through it and not past it.
-        own = (activation if start is None else start).clone()
-        if torch.is_grad_enabled() and not own.requires_grad:
-            own.requires_grad_()
-        held[site] = own
-        return own
+        # A separate tensor, so that the graph runs through it and not past it.
+        tensor = (activation if start is None else start).clone()
+        if torch.is_grad_enabled() and not tensor.requires_grad:
+            tensor.requires_grad_()
+        held[site] = tensor
+        return tensor
 
     return site, hook
 
@@ -238,17 +238,17 @@ def _gradients(
         hooks = [_keep(site, held, start if site == _EMBED else None) for site in more]
         residual = work.traced(segment, hooks)
         total = at_least_float32(metric(segment.at_target(residual), segment)).sum()
-        found = torch.autograd.grad(
+        gradients = torch.autograd.grad(
             total, [held[site] for site in more], retain_graph=edges, allow_unused=True
         )
         gradient: Places = {}
-        for site, own in zip(more, found, strict=True):
-            if own is None:
+        for site, grad in zip(more, gradients, strict=True):
+            if grad is None:
                 raise RunError(
                     f"The metric does not depend on {site.name!r} of block {site.layer}: a hook or an "
                     "intervention has cut the graph (detach, no_grad)."
                 )
-            gradient[site] = own
+            gradient[site] = grad
         inputs = _inputs(info, held, gradient) if edges else None
     return {site: gradient[site].detach() for site in wanted}, inputs
 
@@ -256,8 +256,8 @@ def _gradients(
 def _inputs(
     info: ModelInfo, held: Places, gradient: Places
 ) -> Float[Tensor, "batch dest reader d_model"]:
-    """Gradients at the inputs of queries, keys, values, MLPs and logits, through their own path only."""
-    found = []
+    """Gradients at the inputs of queries, keys, values, MLPs and logits, through the direct path of each only."""
+    gradients = []
     for layer in range(info.n_layers):
         entering = held[Site("resid_pre", layer)]
         for name, count in zip(INPUTS, _counts(info), strict=True):
@@ -265,7 +265,7 @@ def _inputs(
             for head in range(count):
                 vector = torch.zeros_like(held[site])
                 vector[:, :, head] = gradient[site][:, :, head]
-                found.append(_back(held[site], vector, entering, site))
+                gradients.append(_back(held[site], vector, entering, site))
         site = Site("mlp_out", layer)
         middle: Sequence[Tensor | None] = torch.autograd.grad(
             held[site],
@@ -274,28 +274,34 @@ def _inputs(
             retain_graph=True,
             allow_unused=True,
         )
-        # None where attention and MLP stand side by side.
-        own = middle[0]
-        found.append(_back(held[site], gradient[site], entering, site) if own is None else own)
+        # None in blocks with parallel attention and MLP.
+        at_attention = middle[0]
+        gradients.append(
+            _back(held[site], gradient[site], entering, site)
+            if at_attention is None
+            else at_attention
+        )
     last = gradient[Site("resid_post", info.n_layers - 1)]
-    return torch.stack([*found, last], dim=2).detach()
+    return torch.stack([*gradients, last], dim=2).detach()
 
 
 def _back(output: Tensor, vector: Tensor, entering: Tensor, site: Site) -> Tensor:
-    (found,) = torch.autograd.grad(output, entering, vector, retain_graph=True, allow_unused=True)
-    if found is None:
+    (gradient,) = torch.autograd.grad(
+        output, entering, vector, retain_graph=True, allow_unused=True
+    )
+    if gradient is None:
         raise RunError(
             f"{site.name!r} of block {site.layer} does not hang together with what enters the block, so "
             "its edges cannot be scored; take nodes only."
         )
-    return found
+    return gradient
 
 
 def _node_scores(
     info: ModelInfo, change: Places, gradient: Places
 ) -> Float[Tensor, "batch node dest"]:
     """Change times gradient, by node."""
-    change = {site: at_least_float32(own) for site, own in change.items()}
+    change = {site: at_least_float32(tensor) for site, tensor in change.items()}
     parts = [(change[_EMBED] * gradient[_EMBED]).sum(-1)[:, None]]
     for layer in range(info.n_layers):
         heads, mlp = Site("z", layer), Site("mlp_out", layer)
@@ -305,7 +311,7 @@ def _node_scores(
 
 
 def _written(segment: Segment, change: Places) -> Float[Tensor, "batch dest writer d_model"]:
-    """Change of what every node writes into the residual stream."""
+    """Change of each node's contribution to the residual stream."""
     parts = [change[_EMBED][:, :, None]]
     for layer in range(segment.model.info.n_layers):
         weight, _ = segment.model.head_weights(layer)
@@ -330,11 +336,11 @@ def _exists(segment: Segment) -> Float[Tensor, "writer reader"]:
 
 
 def is_parallel(segment: Segment) -> bool:
-    """True if the MLP of a block does not see what its attention adds."""
+    """True if the MLP of a block does not see the output of its attention."""
     held: Places = {}
     work = Work([], (), checkpoint=False)
     sites: Sequence[Site] = (Site("attn_out", 0), Site("mlp_out", 0))
     with segment.model.gradients():
         work.traced(segment, [_keep(site, held) for site in sites])
-        found = torch.autograd.grad(held[sites[1]].sum(), held[sites[0]], allow_unused=True)
-    return found[0] is None
+        gradients = torch.autograd.grad(held[sites[1]].sum(), held[sites[0]], allow_unused=True)
+    return gradients[0] is None

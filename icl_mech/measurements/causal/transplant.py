@@ -1,11 +1,11 @@
-"""Where an answer is carried: residuals of another run put in at label words, target, query or template.
+"""Transplants (activation patching): residuals of another run put in at label words, target, query or template.
 
 The residuals entering block l at all tokens of a place are taken from the run of the same queries with
-false demonstrations into the run with true ones, and back, layer by layer. What then becomes of the
-answer tells where, at this depth, the demonstrations' lesson stands. At layer 0 the words themselves are
-swapped; at the entrance of the last block little but the target can still act.
+false demonstrations into the run with true ones, and back, layer by layer. The change of the answer shows
+which tokens, at this depth, carry what the demonstrations teach. At layer 0 the words themselves are
+swapped; at the entrance of the last block little but the target can still have an effect.
 
-Beside each place stand random tokens of the same demonstrations (or of the query), as many.
+The control for each place is the same number of random tokens of the same demonstrations (or of the query).
 
 Source: arXiv 2605.04061 (all output tokens at once); arXiv 2504.00132 (contextualise, then aggregate).
 """
@@ -49,13 +49,13 @@ from icl_mech.results.quantities import function_of_means
 from icl_mech.results.wording import listed
 
 DIRECTIONS = ("false to true", "true to false")
-"""From which run into which."""
+"""Directions of transplants between the runs."""
 
 NEAR = 8
 """A layer is near a depth if it is within an eighth of all layers of it."""
 
 MOST = 0.5
-"""Share of answers that a place must move, beyond its control, to carry the answer."""
+"""Fraction of answers that a place must move, beyond its control, to count as carrying the answer."""
 
 PAPER = "arXiv 2605.04061"
 
@@ -91,12 +91,12 @@ class TransplantResult(Result):
     """Label words' log-probabilities after every transplant.
 
     Attributes:
-        log_probs: Of label words over the vocabulary, with the residuals of the other run at a place.
+        log_probs: Log-probabilities of label words over the vocabulary, with the residuals of the other run at a place.
         random: The same with as many random tokens instead, or as there are; not-a-number where there is none.
-        single: With one label word alone, if asked for; not-a-number where a prompt has fewer.
-        plain: Of both runs as they are: true, then false demonstrations.
-        answers, taught: True class of each query, and what false demonstrations teach, or -1.
-        at, layers, n_layers: The places, blocks whose entrances were changed, and how many blocks there are.
+        single: The same with one label word alone, if asked for; not-a-number where a prompt has fewer.
+        plain: The same in both runs without a transplant: with true, then with false demonstrations.
+        answers, taught: True class of each query, and the class that false demonstrations teach, or -1.
+        at, layers, n_layers: The places, blocks whose entrances were changed, and the number of blocks.
         unlike: Label words with another number of tokens in the other run; aligned from both ends.
     """
 
@@ -121,12 +121,12 @@ class TransplantResult(Result):
 
     @property
     def predicted(self) -> Int[Tensor, "batch side"]:
-        """Answer of both runs as they are."""
+        """Predicted class in both runs without a transplant."""
         return self.plain.argmax(-1)
 
     @property
     def differ(self) -> Bool[Tensor, " batch"]:
-        """Prompts that the two runs answer differently."""
+        """True for prompts that the two runs answer differently."""
         return self.predicted[:, 0] != self.predicted[:, 1]
 
     @property
@@ -135,7 +135,7 @@ class TransplantResult(Result):
         return self._flips(self.log_probs)[:, 0, 0]
 
     def _of_source(self, values: Tensor) -> Tensor:
-        """Answer of the other run, with as many axes as values without labels."""
+        """Answer of the other run, broadcast to as many axes as the values have without labels."""
         answers = self.predicted.flip(1)
         return answers.reshape(*answers.shape, *[1] * (values.ndim - 3)).expand(values.shape[:-1])
 
@@ -153,7 +153,7 @@ class TransplantResult(Result):
         return self._where_different((values - plain).gather(-1, wanted)[..., 0])
 
     def _followed(self, values: Tensor) -> Tensor:
-        """1 where the answer becomes that which the other demonstrations teach, -1 where it was before."""
+        """1 where the answer becomes the one the other demonstrations teach, -1 where it was that before."""
 
         def follows(predicted: Tensor) -> Tensor:
             right = self.answers.reshape(-1, *[1] * (predicted.ndim - 2))
@@ -167,7 +167,7 @@ class TransplantResult(Result):
         return change.where(~values.isnan().any(-1), torch.nan)
 
     def quantities(self) -> dict[str, Quantity]:
-        """Flips and shifts where the runs differ, answers that follow, and the same of random tokens."""
+        """Flips and shifts where the runs differ, answers that follow, and the same for random tokens."""
         dims: tuple[str, ...] = ("direction", "at", "layer")
         quantities: dict[str, Quantity] = {}
         for prefix, values in (("", self.log_probs), ("random_", self.random)):
@@ -199,7 +199,7 @@ class TransplantResult(Result):
     def _of_differing(
         self, dims: tuple[str, ...], values: Tensor, unit: str, kind: Kind = "value"
     ) -> Quantity:
-        """The mean over the prompts that both runs answer differently."""
+        """Mean over the prompts that both runs answer differently."""
         differ = self.differ
         ends = (torch.full(values.shape[1:], torch.nan, dtype=torch.float64),) * 2
         if bool(differ.any()):
@@ -218,7 +218,7 @@ class TransplantResult(Result):
 
     @property
     def late(self) -> int | None:
-        """The entrance nearest to five sixths of the depth, likewise."""
+        """The entrance nearest to five sixths of the depth; None if none of those changed is near it."""
         return self._nearest(5 / 6)
 
     def _nearest(self, depth: float) -> int | None:
@@ -231,8 +231,8 @@ class TransplantResult(Result):
     def beside_random(self, at: str, layer: int | None) -> Interval | None:
         """Flips by a transplant at a place minus those at random tokens, over both directions.
 
-        Over the prompts that the runs answer differently, paired; the interval is at least that of one more
-        draw beside these. None without such prompts, place or layer, random token, or second draw.
+        The mean is over the prompts that the runs answer differently, paired; the interval is at least as wide
+        as the prediction interval of one more draw. None without such prompts, place or layer, random token, or second draw.
 
         Raises:
             ResultError: a layer that was not changed.
@@ -243,7 +243,7 @@ class TransplantResult(Result):
     def beside(self, at: str, other: str, layer: int | None) -> Interval | None:
         """Flips by a transplant at one place minus those at another, over both directions.
 
-        Over the prompts that the runs answer differently, paired; None without such prompts or places.
+        The mean is over the prompts that the runs answer differently, paired; None without such prompts or places.
 
         Raises:
             ResultError: a layer that was not changed.
@@ -276,17 +276,17 @@ class TransplantResult(Result):
 
     @property
     def differing(self) -> int:
-        """How many of them the two runs answer differently."""
+        """Number of pairs that the two runs answer differently."""
         return int(self.differ.sum())
 
     @property
     def draws(self) -> int:
-        """Draws of random tokens."""
+        """Number of draws of random tokens."""
         return self.random.shape[4]
 
     @property
     def status(self) -> Status:
-        """Of the claim that most answers are moved with label words early, and with the target late."""
+        """Status of the claim that label words move most answers early, and the target does late."""
         effects = [
             self.beside_random(at, layer)
             for at, layer in (("anchors", self.early), ("target", self.late))
@@ -321,20 +321,20 @@ class TransplantResult(Result):
 class Transplant(PairMeasurement[TransplantResult]):
     """Answers after the residuals entering a block were taken from the run with other demonstrations.
 
-    Both directions. Costs one pass over each side for all residuals, and for each layer, place and draw the
-    blocks from that layer on, on both sides.
+    Both directions are run. Costs one pass over each side for all residuals, and for each layer, place and draw
+    the blocks from that layer on, on both sides.
 
     Attributes:
-        at: Places, each for itself: `anchors` (all label words), `target`, `query` (its text) or `template`
+        at: Places, each on its own: `anchors` (all label words), `target`, `query` (its text) or `template`
             (all tokens of the format).
         layers: Blocks whose entrance is changed, one at a time; None: all.
-        draws: Random draws of tokens beside each place.
+        draws: Number of random draws of tokens for each place.
         single: Each label word alone, too.
-        seed: Of the draws.
+        seed: Seed of the draws.
 
     Raises:
-        PromptError: sets that are no pairs, a pair with other numbers of demonstrations, query or template
-            of other numbers of tokens, or prompts without such tokens.
+        PromptError: sets that are not pairs, a pair with different numbers of demonstrations, query or template
+            with different numbers of tokens, or prompts without such tokens.
         RunError: no place, one named twice, or layers the model does not have.
 
     Source: arXiv 2605.04061.
@@ -350,18 +350,18 @@ class Transplant(PairMeasurement[TransplantResult]):
 
     @property
     def places(self) -> tuple[Role, ...]:
-        """The places, also of a single one."""
+        """The places as a tuple, also for a single one."""
         return (self.at,) if isinstance(self.at, str) else tuple(self.at)
 
     def _layers(self, model: LanguageModel) -> tuple[int, ...]:
         return tuple(range(model.info.n_layers) if self.layers is None else self.layers)
 
     def check(self, model: LanguageModel, data: Pair) -> None:
-        """Refuse prompts that are no pairs or do not align, and layers the model does not have.
+        """Refuse prompts that are not pairs or do not align, and layers the model does not have.
 
         Raises:
             PromptError: says which prompts, and why.
-            RunError: says what was named.
+            RunError: says which argument is invalid.
         """
         check_pairs(*data)
         check_label_words(*data)
@@ -393,7 +393,7 @@ class Transplant(PairMeasurement[TransplantResult]):
     def steps(self, model: LanguageModel, data: Pair, options: Options) -> Steps[TransplantResult]:
         """Residuals of both runs, then every transplant into both."""
         sources = yield self._sources(model, data, options)
-        found = yield [
+        runs = yield [
             Variants(
                 run,
                 [AnswerReading()],
@@ -403,13 +403,13 @@ class Transplant(PairMeasurement[TransplantResult]):
             )
             for run, source, ((values,),) in zip(data, data[::-1], sources, strict=True)
         ]
-        return self.result(model, data, found)
+        return self.result(model, data, runs)
 
     def _layout(self, model: LanguageModel, both: Pair, which: int, options: Options) -> Layout:
-        """Of run and source alike, so that equal prompts have equal residuals."""
+        """Layout of run and source alike, so that equal prompts have equal residuals."""
         sets, made = self._sets(*both), options.interventions
         lengths = [
-            shared_beginning(model, side, [table(own, place) for own in sets], made)
+            shared_beginning(model, side, [table(matches, place) for matches in sets], made)
             for place, side in enumerate(both)
         ]
         if not all(lengths):
@@ -417,45 +417,49 @@ class Transplant(PairMeasurement[TransplantResult]):
         return Begun(model, both[which], beginning=lengths[which], read=which == 1)
 
     def _sets(self, run: PromptBatch, source: PromptBatch) -> list[list[Matched]]:
-        """Of every set of tokens the matches of every prompt: places, their draws, single label words."""
+        """Matches of every prompt for every set of tokens: places, their draws, single label words."""
         places = [
-            [matched(own, other, at)[0] for own, other in zip(run, source, strict=True)]
+            [
+                matched(run_prompt, source_prompt, at)[0]
+                for run_prompt, source_prompt in zip(run, source, strict=True)
+            ]
             for at in self.places
         ]
         return [*places, *self._drawn(run, source), *self._singles(run, source)]
 
     def _drawn(self, run: PromptBatch, source: PromptBatch) -> list[list[Matched]]:
         """The same tokens in both directions, where label words have as many on both sides."""
-        found = []
+        sets = []
         for at in self.places:
             each = [
-                drawn(own, other, at, self.draws, self.seed)
-                for own, other in zip(run, source, strict=True)
+                drawn(run_prompt, source_prompt, at, self.draws, self.seed)
+                for run_prompt, source_prompt in zip(run, source, strict=True)
             ]
-            found += [list(own) for own in zip(*each, strict=True)]
-        return found
+            sets += [list(matches) for matches in zip(*each, strict=True)]
+        return sets
 
     def _singles(self, run: PromptBatch, source: PromptBatch) -> list[list[Matched]]:
         if not self.single:
             return []
         each = [
-            [of_word(*pair) for pair in zip(words(own), words(other), strict=True)]
-            for own, other in zip(run, source, strict=True)
+            [of_word(*pair) for pair in zip(words(run_prompt), words(source_prompt), strict=True)]
+            for run_prompt, source_prompt in zip(run, source, strict=True)
         ]
         return [
-            [own[i] if i < len(own) else () for own in each] for i in range(max(map(len, each)))
+            [by_word[i] if i < len(by_word) else () for by_word in each]
+            for i in range(max(map(len, each)))
         ]
 
     def _grafts(
         self, model: LanguageModel, sets: Sequence[Sequence[Matched]], values: Mapping[Site, Tensor]
     ) -> list[list[Intervention]]:
-        """By layer, one for each set that has tokens."""
+        """Grafts by layer, one for each set that has tokens."""
         read = read_rows(sets)
         return [
-            [Graft.of(layer, own, read, values[Site("resid_pre", layer)])]
+            [Graft.of(layer, matches, read, values[Site("resid_pre", layer)])]
             for layer in self._layers(model)
-            for own in sets
-            if any(own)
+            for matches in sets
+            if any(matches)
         ]
 
     def result(self, model: LanguageModel, data: Pair, read: list[Any]) -> TransplantResult:
@@ -463,26 +467,29 @@ class Transplant(PairMeasurement[TransplantResult]):
         layers, count = self._layers(model), len(self.places)
         plain, after = [], []
         for side, run, source in zip(read, data, data[::-1], strict=True):
-            own, *changed = [
-                one.label_logits.double() - one.log_sum.double()[:, None] for (one,) in side
+            unpatched, *changed = [
+                answers.label_logits.double() - answers.log_sum.double()[:, None]
+                for (answers,) in side
             ]
             sets = self._sets(run, source)
             there = torch.tensor([[bool(match) for match in prompts] for prompts in sets]).T
-            values = own.new_full((len(run), len(sets), len(layers), own.shape[1]), torch.nan)
+            values = unpatched.new_full(
+                (len(run), len(sets), len(layers), unpatched.shape[1]), torch.nan
+            )
             # Sets without a token were not run.
             ran = there.any(0)
             laid = torch.stack(changed, 1).unflatten(1, (len(layers), int(ran.sum())))
             values[:, ran] = laid.transpose(1, 2)
             there[:, : count * (1 + self.draws)] = True
             after.append(values.where(there[..., None, None], torch.nan))
-            plain.append(own)
-        found = torch.stack(after, dim=1)
-        random = found[:, :, count : count * (1 + self.draws)].unflatten(2, (count, self.draws))
+            plain.append(unpatched)
+        log_probs = torch.stack(after, dim=1)
+        random = log_probs[:, :, count : count * (1 + self.draws)].unflatten(2, (count, self.draws))
         taught = taught_classes(data[1])
         return TransplantResult(
-            log_probs=found[:, :, :count],
+            log_probs=log_probs[:, :, :count],
             random=random.transpose(3, 4),
-            single=found[:, :, count * (1 + self.draws) :] if self.single else None,
+            single=log_probs[:, :, count * (1 + self.draws) :] if self.single else None,
             plain=torch.stack(plain, dim=1),
             answers=data[0].answers,
             taught=torch.full_like(data[0].answers, -1) if taught is None else taught,
@@ -490,8 +497,8 @@ class Transplant(PairMeasurement[TransplantResult]):
             layers=layers,
             n_layers=model.info.n_layers,
             unlike=sum(
-                matched(own, other, "anchors")[1]
-                for own, other in zip(*data, strict=True)
+                matched(true_prompt, false_prompt, "anchors")[1]
+                for true_prompt, false_prompt in zip(*data, strict=True)
                 if "anchors" in self.places
             ),
         )

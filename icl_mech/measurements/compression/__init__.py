@@ -1,1 +1,1 @@
-"""Demonstrations replaced by a short stand-in."""
+"""Compression: demonstrations replaced by a short stand-in."""

@@ -1,4 +1,4 @@
-"""Whole prompts that begin with demonstrations at hand: new queries laid behind their tokens."""
+"""Whole prompts built from tokenised demonstrations: new queries appended to their tokens."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -20,20 +20,20 @@ def behind_demonstrations(
     tokenizer: Any,
     last: str | None = None,
 ) -> Iterator[tuple[tuple[int, ...], tuple[Span, ...]]]:
-    """Tokens and spans of whole prompts, one per text, as `build_prompts` would lay them.
+    """Tokens and spans of whole prompts, one per text, as `build_prompts` would give them.
 
     Args:
         tokens: Everything before the query.
         spans: Roles of these tokens.
         texts: Query texts, or pairs of texts.
-        task: Its template, as prompts record it.
+        task: The template, as prompts record it.
         tokenizer: Hugging Face tokenizer.
         last: The label word that the last demonstration displays.
 
     Raises:
         TaskError: an empty text, or one text where the template shows two.
-        PromptError: what is no list of texts.
-        ModelError: what is no tokenizer.
+        PromptError: `texts` is not a list of texts.
+        ModelError: `tokenizer` is not a tokenizer.
     """
     texts = conformed("texts", texts, Sequence[str | tuple[str, str]], PromptError)
     if not callable(tokenizer):
@@ -42,7 +42,7 @@ def behind_demonstrations(
     reader = TextTokenizer(tokenizer)
     words = task["labels"] or ("a", "b")
     asked = Asked(words, words, template.closing, score="sum")
-    # A demonstration before the query, since tokens depend on what stands before them.
+    # A demonstration before the query, since tokens depend on the text before them.
     before = [(Example("a", 0, "a"), last or words[0])]
     for text in texts:
         first, second = (text, None) if isinstance(text, str) else text

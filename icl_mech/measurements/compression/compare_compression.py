@@ -1,4 +1,4 @@
-"""The compression methods side by side on the same prompts (Wang et al. 2023, §3.2, table 2)."""
+"""Comparison of the compression methods on the same prompts (Wang et al. 2023, §3.2, table 2)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ Loyalty = Literal["label_loyalty", "word_loyalty", "accuracy", "kl", "log_prob",
 ANCHORS = "hidden_anchor"
 
 CONTROLS = ("text_anchor", "hidden_random")
-"""What anchors are judged against; the best of many random draws was picked on the same prompts."""
+"""Controls of the anchors; not `hidden_random_top`, which was selected on the same prompts."""
 
 SOURCE = "Wang et al. 2023, Label Words are Anchors, §3.2"
 
@@ -51,7 +51,7 @@ class Beyond(NamedTuple):
 
     Attributes:
         method: Its name.
-        clear: Their intervals do not overlap.
+        clear: True if their intervals do not overlap.
     """
 
     method: str
@@ -68,17 +68,17 @@ class Beyond(NamedTuple):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class CompareCompressionResult(StandInQuality):
-    """How well each method's stand-in replaces the demonstrations; the prompts are the same.
+    """How well each method's stand-in replaces the demonstrations, on the same prompts.
 
     Attributes:
         methods: Names of the methods, in the order of the leading axes.
         kept: Positions, by method and prompt.
         label_logits: Logits of the label words' first tokens after each stand-in.
-        label_kept, correct: The predicted class is that of the full prompt, the true one (None without).
-        word_overlap: Jaccard overlap of the likeliest next tokens with those of the full prompt.
-        kl, log_prob, next_tokens: Of texts, over the tokens after the stand-in up to the one that
+        label_kept, correct: Whether the predicted class is that of the full prompt, and the true one (None without).
+        word_overlap: Jaccard overlap of the top next tokens with those of the full prompt.
+        kl, log_prob, next_tokens: For texts, over the tokens after the stand-in up to the one that
             follows the target: mean divergence of next-token distributions from those of the full text,
-            mean change of the tokens' log-probability, share whose likeliest next token stays.
+            mean change of the tokens' log-probability, share whose top next token stays.
     """
 
     shows: ClassVar[tuple[str, ...]] = ("loyalty", "accuracy", "speed", "table")
@@ -107,17 +107,19 @@ class CompareCompressionResult(StandInQuality):
 
     @classmethod
     def of(cls, outcome: Outcome, prompts: PromptBatch) -> "CompareCompressionResult":
-        """What came out of several methods."""
-        found = outcome.methods
-        answered = torch.stack([one.predicted for one in found])
-        told = [one.following for one in found if one.following is not None]
-        kl, log_prob, same = torch.stack(told, dim=1) if told else (None,) * 3
+        """Build the result from the outcome of several methods."""
+        methods = outcome.methods
+        answered = torch.stack([compressed.predicted for compressed in methods])
+        following = [
+            compressed.following for compressed in methods if compressed.following is not None
+        ]
+        kl, log_prob, same = torch.stack(following, dim=1) if following else (None,) * 3
         return cls(
-            methods=tuple(one.method for one in found),
-            kept=tuple(one.kept for one in found),
-            label_logits=torch.stack([one.label_logits for one in found]),
-            label_kept=torch.stack([one.label_kept for one in found]),
-            word_overlap=torch.stack([one.word_overlap for one in found]),
+            methods=tuple(compressed.method for compressed in methods),
+            kept=tuple(compressed.kept for compressed in methods),
+            label_logits=torch.stack([compressed.label_logits for compressed in methods]),
+            label_kept=torch.stack([compressed.label_kept for compressed in methods]),
+            word_overlap=torch.stack([compressed.word_overlap for compressed in methods]),
             correct=answered == prompts.answers if prompts.has_answers else None,
             kl=kl,
             log_prob=log_prob,
@@ -130,21 +132,21 @@ class CompareCompressionResult(StandInQuality):
         return self.interval("label_loyalty", method=method)
 
     def word_loyalty(self, method: str) -> Interval:
-        """Mean overlap of the likeliest next tokens, with its interval."""
+        """Mean overlap of the top next tokens, with its interval."""
         return self.interval("word_loyalty", method=method)
 
     def accuracy(self, method: str) -> Interval:
         """Share of prompts answered correctly, with Wilson interval.
 
         Raises:
-            ResultError: a method that was not compared, or true classes are not known.
+            ResultError: a method that was not compared, or unknown true classes.
         """
         check_known(self.correct)
         return self.interval("accuracy", method=method)
 
     @checked(ResultError)
     def difference(self, first: str, second: str, quantity: Loyalty = "label_loyalty") -> Interval:
-        """`first` minus `second`, paired over prompts; of shares with score interval.
+        """Difference `first` minus `second`, paired over prompts; shares get a score interval.
 
         Raises:
             ResultError: an unknown quantity, one these prompts do not have, or a method that was not
@@ -158,21 +160,21 @@ class CompareCompressionResult(StandInQuality):
 
     def found(self, method: str) -> dict[str, Interval]:
         """All numbers of one method by name."""
-        names = [name for name, one in self.quantities().items() if one.dims]
+        names = [name for name, quantity in self.quantities().items() if quantity.dims]
         return {name.replace("_", " "): self.interval(name, method=method) for name in names}
 
     @property
     def controls(self) -> tuple[str, ...]:
-        """Methods the anchors are judged against, as far as they were compared."""
+        """Methods that the anchors are compared with, of those that were run."""
         return tuple(method for method in CONTROLS if method in self.methods)
 
     def status_of(self, quantity: Loyalty) -> Status:
-        """Of the claim that anchors keep more than the controls, by one quantity."""
+        """Status of the claim that anchors keep more than the controls, by one quantity."""
         return self._required(quantity).status
 
     @property
     def status(self) -> Status:
-        """Of the claim that the states of label words can stand for the demonstrations.
+        """Status of the claim that the states of label words can replace the demonstrations.
 
         They must keep more answers and more of the likely next words than the controls.
         """
@@ -180,21 +182,21 @@ class CompareCompressionResult(StandInQuality):
 
     @property
     def required(self) -> Required:
-        """The same as a measure that a claim requires, with its p-value."""
+        """The same status as a measure that a claim requires, with its p-value."""
         return self._required("label_loyalty", "word_loyalty")
 
     def _required(self, *quantities: Loyalty) -> Required:
         if ANCHORS not in self.methods:
             return Required("loyalty", "cannot be judged", None)
         differences = [
-            self.difference(ANCHORS, other, quantity)
+            self.difference(ANCHORS, control, quantity)
             for quantity in quantities
-            for other in self.controls
+            for control in self.controls
         ]
         return required("loyalty", *differences, prompts=self.count)
 
     def more_columns(self) -> dict[str, float | None]:
-        """What the stand-ins cost, and the accuracy of full prompts where it is known."""
+        """Cost of the stand-ins, and the accuracy of full prompts where it is known."""
         right = self.full_correct
         return {
             "demonstration_share": float(self.demonstration_share.mean()),
@@ -206,7 +208,7 @@ class CompareCompressionResult(StandInQuality):
 
     @property
     def timed(self) -> dict[str, Any]:
-        """What was timed, prompt by prompt; empty in files of before, or where nothing was."""
+        """The timing, prompt by prompt; empty in files of earlier versions, or without timing."""
         speed = self.provenance.get("speed", {})
         return speed if speed.get("tokens") and speed.get("each") else {}
 
@@ -214,17 +216,17 @@ class CompareCompressionResult(StandInQuality):
 
     @property
     def names(self) -> dict[str, str]:
-        """How the methods are called."""
+        """Display names of the methods."""
         return {method: name_of(method) for method in self.methods}
 
     @property
     def no_better_than_constant(self) -> bool:
-        """True if anchors do not clearly keep more answers than a constant one."""
+        """True if anchors do not clearly keep more answers than the majority-class baseline."""
         return self.label_loyalty(ANCHORS).low <= self.constant_loyalty
 
     @property
     def beyond_full(self) -> Beyond | None:
-        """The best of the controls, whose states carry no anchors, if it answers better than full prompts."""
+        """The best control, whose states include no anchors, if it answers better than full prompts."""
         return Beyond.of(
             self.full_accuracy, {method: self.accuracy(method) for method in self.controls}
         )
@@ -237,13 +239,13 @@ class CompareCompressionResult(StandInQuality):
 
 @dataclass(frozen=True)
 class CompareCompression(Compression[CompareCompressionResult]):
-    """The methods on the same prompts; full prompts and demonstrations are run once for all.
+    """Comparison of the methods on the same prompts; full prompts and demonstrations are run once for all.
 
     Attributes:
-        methods: Those compared.
+        methods: The compared methods.
 
     Raises:
-        RunError: no methods or one twice, and as `compress_demonstrations`.
+        RunError: no methods or a repeated one, and as `compress_demonstrations`.
         PromptError: as `compress_demonstrations`.
 
     Source: Wang et al. 2023, §3.2, table 2.
@@ -253,9 +255,9 @@ class CompareCompression(Compression[CompareCompressionResult]):
 
     @property
     def comparison(self) -> Comparison:
-        """Of full prompts and these methods."""
+        """Comparison of full prompts and these methods."""
         return self.of(self.methods)
 
     def found(self, outcome: Outcome, prompts: PromptBatch) -> CompareCompressionResult:
-        """All methods."""
+        """The result of all methods."""
         return CompareCompressionResult.of(outcome, prompts)

@@ -1,6 +1,6 @@
-"""Demonstrations compressed once, kept as a small key/value cache that answers new queries.
+"""Demonstrations compressed once and kept as a small key/value cache that answers new queries.
 
-`CompressContext` makes the cache, `CompressContextResult` holds it, `PredictBehind` reads queries after it.
+`CompressContext` makes the cache, `CompressContextResult` holds it, `PredictBehind` runs queries after it.
 
 Source: Wang et al. 2023, *Label Words are Anchors*, §3.2.
 """
@@ -47,23 +47,23 @@ from icl_mech.segments import check_fits
 class CompressContextResult(Result):
     """A stand-in for one set of demonstrations, ready for new queries.
 
-    It holds keys and values of the kept tokens only. Queries are read at the positions given
-    when it was made, and under the interventions it was made under.
+    It holds keys and values of the kept tokens only. Queries use the positions
+    and the interventions it was made with.
 
     Attributes:
-        method: How it was made.
+        method: Compression method.
         kept: Positions of the cached tokens in the full prompt.
-        query: Where a query begins in the full prompt.
+        query: Position of a query's first token in the full prompt.
         first: Position id of a query's first token.
-        tokens: Ids of everything before the query, to recognise prompts that fit.
+        tokens: Ids of everything before the query, to recognise matching prompts.
         spans: Roles of these tokens: role, demonstration, start, stop.
         label_classes: Class each demonstration displays.
         label_words: Token ids of the label words, in class order.
         labels: Names of the classes.
-        task: What the prompts recorded of their task.
+        task: Task record of the prompts.
         keys: Cached keys, layer by layer.
         values: Cached values.
-        probe: Residual at the first tokens, by which another model is noticed.
+        probe: Residual at the first tokens, which detects another model.
         score: How label words are scored, see `build_prompts`.
     """
 
@@ -89,21 +89,24 @@ class CompressContextResult(Result):
     @property
     def megabytes(self) -> float:
         """Size of the keys and values."""
-        return sum(own.numel() * own.element_size() for own in (*self.keys, *self.values)) / 1e6
+        return (
+            sum(tensor.numel() * tensor.element_size() for tensor in (*self.keys, *self.values))
+            / 1e6
+        )
 
     @property
     def interventions(self) -> list[Intervention]:
-        """What its keys and values were computed under."""
-        return [load_intervention(one) for one in self.made_under]
+        """Interventions under which its keys and values were computed."""
+        return [load_intervention(record) for record in self.made_under]
 
     @property
     def made_under(self) -> list[Any]:
-        """The same as plain values."""
-        return [jsonable(one) for one in self.provenance.get("made_under", [])]
+        """Records of these interventions as plain values."""
+        return [jsonable(record) for record in self.provenance.get("made_under", [])]
 
     @property
     def digest(self) -> str:
-        """Recognises it, among those of one model: tokens, what is kept of them, interventions."""
+        """Digest that identifies the context among those of one model: tokens, kept positions, interventions."""
         place = (self.method, self.kept, self.query, self.first)
         content = (*place, self.tokens, self.made_under)
         return hashlib.sha256(repr(content).encode()).hexdigest()[:32]
@@ -117,7 +120,7 @@ class CompressContextResult(Result):
 
         Raises:
             PromptError: the context was not made from prompts of `build_prompts`, whose template
-                it would need; or `texts` are none.
+                is needed, or `texts` is not a list of texts.
             ModelError: neither a model nor a tokenizer.
         """
         if isinstance(texts, str):
@@ -135,9 +138,11 @@ class CompressContextResult(Result):
         )
         prompts = (
             Prompt(
-                *(*own, self.label_classes, self.label_words), labels=self.labels, score=self.score
+                *(*parts, self.label_classes, self.label_words),
+                labels=self.labels,
+                score=self.score,
             )
-            for own in made
+            for parts in made
         )
         return PromptBatch(tuple(prompts), {"task": self.task, "demonstrations": "shared"})
 
@@ -153,19 +158,19 @@ class CompressContextResult(Result):
         path: Path = "auto",
         progress: bool | None = None,
     ) -> Predictions:
-        """What the model predicts for prompts that begin with these demonstrations.
+        """Predictions of the model for prompts that begin with these demonstrations.
 
         Only the part of each prompt that follows the demonstrations is computed.
 
         Args:
             model: The model the context was made with.
             prompts: Whole prompts, for example those of `queries`.
-            interventions: Made while queries are read; None: those the context was made under.
+            interventions: Interventions while queries are run; None: those the context was made under.
                 Others can only act on queries.
-            top_k: Number of likeliest next tokens kept.
+            top_k: Number of top next tokens kept.
             batch_size: Prompts per batch at most.
             memory: Budget, see `icl_mech.engine.run`.
-            path: As there; nothing is shared but the context itself.
+            path: See `icl_mech.engine.run`; only the context itself is shared.
             progress: Show a progress bar.
 
         Raises:
@@ -211,33 +216,33 @@ class CompressContextResult(Result):
 
     @checked(ResultError)
     def stand_in(self, model: LanguageModel, prompts: PromptBatch) -> StandIn:
-        """It as what the queries of these prompts see."""
+        """The stand-in that the queries of these prompts see."""
         queries, kept = [self.query] * len(prompts), [self.kept] * len(prompts)
         position: Position = "overlap" if self.first == 0 else "true"
         return StandIn.made(model, prompts, queries, kept, self.method, position)
 
     @checked(ResultError)
     def cache(self, model: LanguageModel) -> KeyValues:
-        """Its keys and values where the model is."""
+        """Its keys and values on the model's device."""
         to = model.device
         return KeyValues(tuple(k.to(to) for k in self.keys), tuple(v.to(to) for v in self.values))
 
 
 @dataclass(frozen=True)
 class CompressContext(Measurement[CompressContextResult]):
-    """The demonstrations of these prompts as a small cache for new queries.
+    """A small cache of the demonstrations of these prompts, for new queries.
 
-    Of one prompt, or several that share their demonstrations; their queries do not enter, except that
+    Takes one prompt, or several that share their demonstrations; their queries are not used, except that
     `hidden_random_top` chooses the draw by their label loyalty:
 
         context = CompressContext()(model, prompts)
 
     Attributes:
-        method: As in `compress_demonstrations`.
-        position: As there.
+        method: See `compress_demonstrations`.
+        position: See there.
         keep: Positions to keep instead of those the roles give.
-        seed: As there.
-        draws: As there.
+        seed: See there.
+        draws: See there.
 
     Raises:
         RunError: as `compress_demonstrations`, a model that counts positions itself, or
@@ -256,23 +261,23 @@ class CompressContext(Measurement[CompressContextResult]):
     takes = ANSWER_KINDS
 
     def reads_first_tokens(self) -> bool:
-        """No: whole words are scored where the prompts say so."""
+        """False: whole words are scored where the prompts say so."""
         return False
 
     def __call__(
         self, model: Any, prompts: PromptBatch | Prompt, **how: Unpack[How]
     ) -> CompressContextResult:
-        """Of a single prompt, too; options as in `icl_mech.measure`."""
+        """Measure one or several prompts; options as in `icl_mech.measure`."""
         batch = PromptBatch((prompts,)) if isinstance(prompts, Prompt) else prompts
         return super().__call__(model, batch, **how)
 
     @property
     def comparison(self) -> Comparison:
-        """Of the draws, by label loyalty."""
+        """Comparison of the draws by label loyalty."""
         return Comparison([self.method], self.position, self.keep, self.seed, self.draws, 1, False)
 
     def filled(self, model: LanguageModel, data: PromptBatch) -> "CompressContext":
-        """With checked positions."""
+        """Replace `keep` by checked positions."""
         return replace(self, keep=plain_positions(self.keep, data))
 
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
@@ -293,20 +298,20 @@ class CompressContext(Measurement[CompressContextResult]):
             raise misplaced(model, stand_in.queries[0], len(stand_in.kept[0]))
 
     def passes(self, model: LanguageModel, data: PromptBatch) -> Sequence[Pass]:
-        """The draws, where there are several."""
+        """The passes of the draws, where there are several."""
         several = len(self.comparison.chosen(data).kept[0]) > 1
         return self.comparison.passes(model, data) if several else []
 
     def result(
         self, model: LanguageModel, data: PromptBatch, read: list[Any]
     ) -> CompressContextResult:
-        """That of the plain model."""
+        """The result for the plain model."""
         return self._made(model, data, read, ())
 
     def steps(
         self, model: LanguageModel, data: PromptBatch, options: Options
     ) -> Steps[CompressContextResult]:
-        """The draws are compared and the keys and values computed under the same interventions.
+        """Compare the draws and compute the keys and values, all under the same interventions.
 
         Raises:
             RunError: interventions that differ between prompts.
@@ -362,7 +367,7 @@ class CompressContext(Measurement[CompressContextResult]):
             values=tuple(value.contiguous() for value in held[len(cache.keys) :]),
             probe=probed,
             # With their means: queries are read under the very same.
-            provenance={**facts, "made_under": [one.to_dict() for one in ready]},
+            provenance={**facts, "made_under": [intervention.to_dict() for intervention in ready]},
         )
 
 
@@ -372,21 +377,21 @@ class PredictBehind(Measurement[Predictions]):
 
     Attributes:
         context: The context.
-        top_k: Number of likeliest next tokens kept.
+        top_k: Number of top next tokens kept.
     """
 
     context: CompressContextResult
     top_k: int = 5
 
     def reads_first_tokens(self) -> bool:
-        """No: whole words are scored where the prompts say so."""
+        """False: whole words are scored where the prompts say so."""
         return False
 
     def variants(self) -> dict[str, Any]:
-        """What recognises the context; its tensors are in its own file."""
-        own = self.context
-        known = {"method": own.method, "tokens": len(own), "first_position": own.first}
-        return {"compressed_context": {**known, "digest": own.digest}, "top_k": self.top_k}
+        """The identity of the context; its tensors are in a separate file."""
+        context = self.context
+        known = {"method": context.method, "tokens": len(context), "first_position": context.first}
+        return {"compressed_context": {**known, "digest": context.digest}, "top_k": self.top_k}
 
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
         """Refuse another model, and prompts with other demonstrations.
@@ -396,24 +401,24 @@ class PredictBehind(Measurement[Predictions]):
             PromptError: other prompts.
             RunError: a model that would misplace queries.
         """
-        own = self.context
-        check_same_model(model, own.provenance["model"], own.tokens, own.probe)
-        own.check_prompts(data)
+        context = self.context
+        check_same_model(model, context.provenance["model"], context.tokens, context.probe)
+        context.check_prompts(data)
         check_fits(model, data)
         check_top_k(self.top_k, model.info)
-        if own.first != len(own) and not model.takes_positions:
-            raise misplaced(model, own.first, len(own))
+        if context.first != len(context) and not model.takes_positions:
+            raise misplaced(model, context.first, len(context))
 
     def passes(self, model: LanguageModel, data: PromptBatch) -> list[Pass]:
-        """The queries after the context."""
+        """The pass over the queries after the context."""
         layout = BehindContext(self.context.stand_in(model, data), self.context.cache(model))
         reading = PredictionReading(self.top_k)
         return [Variants(data, [reading], title="compressed prompts", layout=layout)]
 
     def result(self, model: LanguageModel, data: PromptBatch, read: list[Any]) -> Predictions:
-        """As for whole prompts."""
-        (((found,),),) = read
-        return predictions(found, data)
+        """Predictions as for whole prompts."""
+        (((readout,),),) = read
+        return predictions(readout, data)
 
     def check_options(self, model: LanguageModel, data: PromptBatch, options: Options) -> None:
         """Refuse interventions the keys and values were not computed under.
@@ -427,7 +432,7 @@ class PredictBehind(Measurement[Predictions]):
             self._check_intervention(intervention, stand_in)
 
     def _check_intervention(self, intervention: Intervention, stand_in: StandIn) -> None:
-        """Refuse what would have changed the keys and values, which are given.
+        """Refuse interventions that would have changed the given keys and values.
 
         Raises:
             RunError: names the intervention.

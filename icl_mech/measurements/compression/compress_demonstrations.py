@@ -1,18 +1,18 @@
-"""Demonstration compression: which short stand-in answers like the whole demonstrations?
+"""Demonstration compression: which short stand-in gives the answers of the whole demonstrations?
 
-Each method keeps a few of the demonstrations' tokens; BOS, narrative and whatever precedes
-the first demonstration stay, and then only the query is read:
+Each method keeps a few of the demonstrations' tokens; BOS, narrative and everything else before
+the first demonstration stay, and only the query follows:
 
 * `hidden_anchor`: keys and values of format tokens and label words, computed with the full
   text present, in every layer;
 * `text_anchor`: the same tokens as a prompt, without the text;
 * `hidden_random`: as `hidden_anchor`, but each label's first token is replaced by a random
-  text token of the same demonstration (of texts, each end but that right before the query);
+  text token of the same demonstration (for texts, each span end except the one right before the query);
 * `hidden_random_top`: of several such draws, all different, the one with the highest label
   loyalty (the first on ties) on these very prompts.
 
-Label loyalty is the share of prompts whose predicted class is that of full in-context
-learning, word loyalty the mean Jaccard overlap of the likeliest next tokens.
+Label loyalty is the fraction of prompts whose predicted class is that of full in-context
+learning, word loyalty the mean Jaccard overlap of the top next tokens.
 
 In layers with a sliding window (Gemma) the window counts the cached columns: on a
 compressed cache those layers see kept tokens that were outside their window in the full
@@ -48,9 +48,9 @@ class CompressDemonstrationsResult(StandInQuality):
         method: How the stand-in was made.
         kept: Positions kept of each prompt.
         label_logits: Logits of the label words' first tokens after the stand-in.
-        label_kept: The predicted class is that of the full prompt.
-        word_overlap: Jaccard overlap of the likeliest next tokens with those of the full prompt.
-        correct: The predicted class is the true one; None without answers.
+        label_kept: Whether the predicted class is that of the full prompt.
+        word_overlap: Jaccard overlap of the top next tokens with those of the full prompt.
+        correct: Whether the predicted class is the true one; None without answers.
     """
 
     method: str
@@ -74,7 +74,7 @@ class CompressDemonstrationsResult(StandInQuality):
 
     @property
     def word_loyalty(self) -> Interval:
-        """Mean overlap of the likeliest next tokens, with its interval."""
+        """Mean overlap of the top next tokens, with its interval."""
         return self.interval("word_loyalty")
 
     @property
@@ -88,7 +88,7 @@ class CompressDemonstrationsResult(StandInQuality):
         return self.interval("accuracy")
 
     def by_prompt(self, quantity: str | None = None) -> "pd.DataFrame":
-        """One row per prompt: what is predicted and kept, and whether it is right; or one quantity."""
+        """One row per prompt: the prediction, whether it is kept, and whether it is correct; or one quantity."""
         import pandas as pd
 
         if quantity is not None:
@@ -117,7 +117,7 @@ class CompressDemonstrations(Compression[CompressDemonstrationsResult | CompareC
     Demonstrations that prompts share are run once, cut, and seen by all their queries.
 
     Interventions act on full prompts, on demonstrations while their keys and values are computed,
-    and on queries after what is left of these.
+    and on queries after the stand-in.
 
     Attributes:
         method: Which tokens stay, and how; or several methods.
@@ -127,7 +127,7 @@ class CompressDemonstrations(Compression[CompressDemonstrationsResult | CompareC
         RunError: unknown or contradictory options, or `overlap` with a model that counts
             positions itself.
         PromptError: prompts without demonstrations, without roles while `keep` is not given,
-            or with positions in `keep` that are out of range, of the query or not ascending.
+            or with positions in `keep` that are out of range, in the query or not ascending.
 
     Source: Wang et al. 2023, §3.2.
     """
@@ -137,27 +137,27 @@ class CompressDemonstrations(Compression[CompressDemonstrationsResult | CompareC
 
     @property
     def comparison(self) -> Comparison:
-        """Of full prompts and these methods."""
+        """Comparison of full prompts and these methods."""
         return self.of([self.method] if isinstance(self.method, str) else self.method, self.keep)
 
     def filled(self, model: LanguageModel, data: PromptBatch) -> "CompressDemonstrations":
-        """With checked positions."""
+        """Replace `keep` by checked positions."""
         return replace(self, keep=plain_positions(self.keep, data))
 
     def found(
         self, outcome: Outcome, prompts: PromptBatch
     ) -> CompressDemonstrationsResult | CompareCompressionResult:
-        """The one method, or all."""
+        """The result of the one method, or of all."""
         if not isinstance(self.method, str):
             return CompareCompressionResult.of(outcome, prompts)
-        (one,) = outcome.methods
-        right = one.predicted == prompts.answers if prompts.has_answers else None
+        (compressed,) = outcome.methods
+        right = compressed.predicted == prompts.answers if prompts.has_answers else None
         return CompressDemonstrationsResult(
-            method=one.method,
-            kept=one.kept,
-            label_logits=one.label_logits,
-            label_kept=one.label_kept,
-            word_overlap=one.word_overlap,
+            method=compressed.method,
+            kept=compressed.kept,
+            label_logits=compressed.label_logits,
+            label_kept=compressed.label_kept,
+            word_overlap=compressed.word_overlap,
             correct=right,
             **outcome.common(prompts),
         )

@@ -1,4 +1,4 @@
-"""Which tokens of the demonstrations a compression keeps.
+"""Selection of the demonstration tokens that a compression keeps.
 
 Source: Wang et al. 2023, *Label Words are Anchors*, §3.2.
 """
@@ -29,22 +29,22 @@ NAMES = {
 
 
 def name_of(method: str) -> str:
-    """A method as figures name it."""
+    """Display name of a method in figures."""
     return NAMES.get(method, method.replace("_", " "))
 
 
 class Parts(NamedTuple):
-    """Where the demonstrations of a prompt begin and where they end: at its query."""
+    """First token of the demonstrations of a prompt, and of its query, where they end."""
 
     demos: int
     query: int
 
 
 def parts(prompt: Prompt, kept: Positions | None = None) -> Parts:
-    """The demonstrations of a prompt, half-open.
+    """The range of the demonstrations of a prompt, half-open.
 
-    A prompt made from bare positions does not tell: there they begin at 0, and the query
-    begins right after the last of the positions that are kept.
+    A prompt made from bare positions does not record it: there they begin at 0, and the query
+    begins right after the last kept position.
 
     Raises:
         PromptError: no demonstrations, or bare positions without `kept`.
@@ -55,7 +55,7 @@ def parts(prompt: Prompt, kept: Positions | None = None) -> Parts:
         )
     spans = [span for span in prompt.spans if span.demo is not None and span.role != "unknown"]
     if prompt.has_text_roles:
-        found = Parts(spans[0].start, spans[-1].stop)
+        bounds = Parts(spans[0].start, spans[-1].stop)
     elif kept is None:
         raise PromptError(
             "These prompts were made from bare positions: which of their tokens are format and which "
@@ -63,29 +63,29 @@ def parts(prompt: Prompt, kept: Positions | None = None) -> Parts:
             "build_prompts."
         )
     else:
-        found = Parts(0, kept[-1] + 1)
-        if found.query < prompt.label_spans[-1].stop:
+        bounds = Parts(0, kept[-1] + 1)
+        if bounds.query < prompt.label_spans[-1].stop:
             raise PromptError(
                 f"keep ends at position {kept[-1]}, inside the demonstrations (the last label word ends "
                 f"at {prompt.label_spans[-1].stop - 1}). In prompts made from bare positions the query "
                 "begins right after the last kept position, so keep the demonstrations' last token."
             )
-    if found.query > prompt.target:
+    if bounds.query > prompt.target:
         raise PromptError(
-            f"The demonstrations reach position {found.query - 1}, the target is at {prompt.target}; "
+            f"The demonstrations reach position {bounds.query - 1}, the target is at {prompt.target}; "
             "a compressed prompt needs its query after them."
         )
-    return found
+    return bounds
 
 
 def anchor_positions(prompt: Prompt) -> Positions:
-    """All tokens before the query but the demonstrations' texts.
+    """All tokens before the query except the demonstrations' texts.
 
-    That is BOS, narrative and what else precedes the first demonstration, format tokens and
+    These are BOS, narrative and anything else before the first demonstration, format tokens and
     whole label words.
 
     Raises:
-        PromptError: no demonstrations, or no roles that tell format from text.
+        PromptError: no demonstrations, or no roles that distinguish format from text.
     """
     end = parts(prompt).query
     formatted = any(span.role == "format" and span.demo is not None for span in prompt.spans)
@@ -105,12 +105,12 @@ def anchor_positions(prompt: Prompt) -> Positions:
 def random_positions(prompt: Prompt, *, seed: int, draws: int) -> list[Positions]:
     """The anchor positions with each label's first token replaced by a token of its text.
 
-    Of a text the end of the last span before the query stays: what follows reads the token right before
-    it whatever that is, and draws without it would be worse for that alone.
+    In a text the end of the last span before the query stays: later tokens attend strongly to the token right
+    before them whatever it is, and draws without it would score lower for that reason alone.
 
-    The draws differ from each other, so there are fewer of them than asked for where the
-    texts are that short. They depend on the seed and the demonstrations alone: the first is
-    the same for any `draws`, and any prompt with these demonstrations has the same.
+    The draws differ from each other, so there may be fewer of them than asked for where the
+    texts are short. They depend only on the seed and the demonstrations: the first is
+    the same for any `draws`, and prompts with the same demonstrations have the same draws.
 
     Raises:
         PromptError: as `anchor_positions`.
@@ -140,7 +140,7 @@ def random_positions(prompt: Prompt, *, seed: int, draws: int) -> list[Positions
 
 
 def given_positions(keep: Any, prompts: PromptBatch) -> list[Positions]:
-    """`keep`, checked: one row of positions per prompt, or one row for all of them.
+    """Check `keep` and return it: one row of positions per prompt, or one row for all of them.
 
     Raises:
         PromptError: a wrong number of rows, or positions that are not ascending, are repeated,
@@ -163,7 +163,7 @@ def given_positions(keep: Any, prompts: PromptBatch) -> list[Positions]:
 
 
 def plain_positions(keep: Any, prompts: PromptBatch) -> tuple[Any, ...] | None:
-    """`keep`, checked, as plain numbers: one row where it is the same for all prompts.
+    """Check `keep` and return it as plain numbers: one row where it is the same for all prompts.
 
     Raises:
         PromptError: as `given_positions`.

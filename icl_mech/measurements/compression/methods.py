@@ -1,4 +1,4 @@
-"""Compression of one set of prompts by several methods: what is kept, what is run, what comes out."""
+"""Compression of one set of prompts by several methods: the kept tokens, the runs and the outcome."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -46,11 +46,11 @@ R = TypeVar("R", bound=Result)
 
 @dataclass(frozen=True)
 class Chosen:
-    """The tokens that stay.
+    """The kept tokens.
 
     Attributes:
         kept: Positions kept of each prompt, by method and draw.
-        layout: Where demonstrations and query of each prompt begin.
+        layout: Start of the demonstrations and of the query in each prompt.
     """
 
     kept: Sequence[Sequence[tuple[Positions, ...]]]
@@ -58,29 +58,29 @@ class Chosen:
 
     @property
     def queries(self) -> list[int]:
-        """Where the query of each prompt begins."""
+        """Position of the first query token in each prompt."""
         return [part.query for part in self.layout]
 
     @property
     def first(self) -> tuple[Positions, ...]:
-        """By the first method and draw."""
+        """Positions kept by the first method and draw."""
         return self.kept[0][0]
 
 
 @dataclass(frozen=True, eq=False)
 class Compressed:
-    """What came out of one method.
+    """Outcome of one method.
 
     Attributes:
         method: Its name.
         kept: Positions kept of each prompt.
-        label_logits: At the target, after the stand-in.
-        label_kept: The predicted class is that of the full prompt.
-        word_overlap: Jaccard overlap of the likeliest next tokens with those of the full prompt.
+        label_logits: Logits at the target, after the stand-in.
+        label_kept: Whether the predicted class is that of the full prompt.
+        word_overlap: Jaccard overlap of the top next tokens with those of the full prompt.
         predicted: The answers after the stand-in.
         draws: Label loyalty of every draw, where there were several.
         draw: The draw that was taken.
-        following: Of texts, means over the tokens after the stand-in, see `moved`.
+        following: For texts, means over the tokens after the stand-in, see `moved`.
     """
 
     method: Method
@@ -95,21 +95,21 @@ class Compressed:
 
     @property
     def choice(self) -> dict[str, Any]:
-        """What provenance records of the draws."""
+        """Provenance record of the draws."""
         return {"draw": self.draw, "label_loyalty_of_draws": list(self.draws)}
 
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What came out of several methods on the same prompts.
+    """Outcome of several methods on the same prompts.
 
     Attributes:
         full_predicted: Class predicted from each full prompt.
-        methods: By method, in the order asked for.
+        methods: Outcome of each method, in the order asked for.
         shares: Kept tokens / tokens of the demonstrations, and (kept + query) / whole prompt;
-            equal for all methods, which keep equally many tokens.
-        cut: The cache was cut; False where columns could only be hidden.
-        speed: How long the first prompts took; None if they were not timed.
+            equal for all methods, which keep the same number of tokens.
+        cut: Whether the cache was cut; False where columns could only be hidden.
+        speed: Timing of the first prompts; None if they were not timed.
     """
 
     full_predicted: Int[Tensor, " batch"]
@@ -120,16 +120,21 @@ class Outcome:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What provenance records of it."""
-        draws = {one.method: one.choice for one in self.methods if one.draws}
-        found: dict[str, Any] = {"cache": "cut" if self.cut else "hidden"}
-        found |= {"draws": draws} if draws else {}
-        if any(one.following is not None and "random" in one.method for one in self.methods):
-            found["last_end"] = "kept"  # of texts, in random draws too; see `random_positions`
-        return found if self.speed is None else {**found, "speed": self.speed.to_dict()}
+        """Provenance record of the outcome."""
+        draws = {
+            compressed.method: compressed.choice for compressed in self.methods if compressed.draws
+        }
+        facts: dict[str, Any] = {"cache": "cut" if self.cut else "hidden"}
+        facts |= {"draws": draws} if draws else {}
+        if any(
+            compressed.following is not None and "random" in compressed.method
+            for compressed in self.methods
+        ):
+            facts["last_end"] = "kept"  # of texts, in random draws too; see `random_positions`
+        return facts if self.speed is None else {**facts, "speed": self.speed.to_dict()}
 
     def common(self, prompts: PromptBatch) -> dict[str, Any]:
-        """What results of one and of several methods hold alike."""
+        """Fields that results of one and of several methods share."""
         known = prompts.has_answers
         return {
             "full_correct": self.full_predicted == prompts.answers if known else None,
@@ -145,16 +150,16 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Several methods on the same prompts; full prompts and demonstrations are run once for all.
+    """Comparison of several methods on the same prompts; full prompts and demonstrations are run once for all.
 
     Attributes:
         methods: Their names.
-        position: Where queries stand.
+        position: Position ids of the queries.
         keep: Positions to keep instead of those the roles give.
-        seed: Of the random methods.
-        draws: Of `hidden_random_top`.
-        top_k: Number of likeliest next tokens compared.
-        measure_speed: The first stand-in is timed, too.
+        seed: Seed of the random methods.
+        draws: Number of draws of `hidden_random_top`.
+        top_k: Number of top next tokens compared.
+        measure_speed: Also time the first stand-in.
     """
 
     methods: Sequence[Method]
@@ -166,10 +171,10 @@ class Comparison:
     measure_speed: bool
 
     def check(self, model: LanguageModel, prompts: PromptBatch) -> None:
-        """Refuse options that contradict each other, and prompts without what a method needs.
+        """Refuse options that contradict each other, and prompts that lack something a method needs.
 
         Raises:
-            RunError: says which, or a model that would misplace queries.
+            RunError: says which options, or a model that would misplace queries.
             PromptError: prompts this model or a method cannot take.
         """
         if len(set(self.methods)) < len(self.methods):
@@ -187,10 +192,10 @@ class Comparison:
             raise misplaced(model, 0, len(chosen.first[0]))
 
     def chosen(self, prompts: PromptBatch) -> Chosen:
-        """The tokens that stay.
+        """The tokens kept by each method and draw.
 
         Raises:
-            PromptError: prompts without what a method needs, or wrong `keep`.
+            PromptError: prompts that lack something a method needs, or wrong `keep`.
         """
         kept = [self._kept(method, prompts) for method in self.methods]
         return Chosen(kept, [parts(*pair) for pair in zip(prompts, kept[0][0], strict=True)])
@@ -208,7 +213,7 @@ class Comparison:
     def stand_ins(
         self, model: LanguageModel, prompts: PromptBatch, chosen: Chosen
     ) -> list[StandIn]:
-        """One for each method and draw."""
+        """Stand-ins, one for each method and draw."""
         return [
             StandIn.made(model, prompts, chosen.queries, kept, method, self.position)
             for method, draws in zip(self.methods, chosen.kept, strict=True)
@@ -234,37 +239,37 @@ class Comparison:
         ]
 
     def outcome(self, model: LanguageModel, prompts: PromptBatch, read: list[Any]) -> Outcome:
-        """Each method's predictions beside those of the full prompts."""
+        """Each method's predictions compared with those of the full prompts."""
         (full, *plain), behind = read
-        answered, found = predicted(full[0], full[2], prompts), iter(behind)
+        answered, readouts = predicted(full[0], full[2], prompts), iter(behind)
         chosen, done = self.chosen(prompts), []
         for method, draws in zip(self.methods, chosen.kept, strict=True):
             candidates, rows = [], []
-            for own in draws:
-                given, *more = next(found)
+            for kept in draws:
+                given, *more = next(readouts)
                 rows.append(more)
-                own_answers = predicted(given[0], given[2], prompts)
+                answers = predicted(given[0], given[2], prompts)
                 agrees = same_answer(given, full, prompts)
                 overlap = word_overlap(given[2], full[2])
-                candidates.append(Compressed(method, own, given[0], agrees, overlap, own_answers))
-            one = best(candidates)
+                candidates.append(Compressed(method, kept, given[0], agrees, overlap, answers))
+            winner = best(candidates)
             if plain:
-                runs = zip(prompts, chosen.queries, *plain, *rows[one.draw], strict=True)
-                told = torch.stack([_following(model, *run) for run in runs], dim=1)
-                one = replace(one, following=told)
-            done.append(one)
+                runs = zip(prompts, chosen.queries, *plain, *rows[winner.draw], strict=True)
+                following = torch.stack([_following(model, *run) for run in runs], dim=1)
+                winner = replace(winner, following=following)
+            done.append(winner)
         return Outcome(answered, tuple(done), _shares(prompts, chosen), model.takes_positions)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Compression(Measurement[R]):
-    """What the measurements of compression share.
+    """Base class of the compression measurements.
 
     Attributes:
-        position: Where queries stand: as in the full prompt (`true`) or at 0 (`overlap`).
-        seed: Of the random methods.
-        draws: Of `hidden_random_top`.
-        top_k: Number of likeliest next tokens compared.
+        position: Position ids of queries: as in the full prompt (`true`) or from 0 (`overlap`).
+        seed: Seed of the random methods.
+        draws: Number of draws of `hidden_random_top`.
+        top_k: Number of top next tokens compared.
         measure_speed: Also time the first prompts.
     """
 
@@ -277,29 +282,29 @@ class Compression(Measurement[R]):
     takes = ANSWER_KINDS
 
     def reads_first_tokens(self) -> bool:
-        """No: whole words are scored where the prompts say so."""
+        """False: whole words are scored where the prompts say so."""
         return False
 
     def of(self, methods: Sequence[Method], keep: Any = None) -> Comparison:
-        """Full prompts beside these methods."""
+        """Comparison of full prompts with these methods."""
         drawn = self.seed, self.draws
         return Comparison(methods, self.position, keep, *drawn, self.top_k, self.measure_speed)
 
     @property
     @abstractmethod
     def comparison(self) -> Comparison:
-        """What is compared."""
+        """The comparison to run."""
 
     @abstractmethod
     def found(self, outcome: Outcome, prompts: PromptBatch) -> R:
-        """The result."""
+        """Build the result from the outcome."""
 
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
-        """Refuse as `Comparison.check`."""
+        """Refuse what `Comparison.check` refuses."""
         self.comparison.check(model, data)
 
     def check_options(self, model: LanguageModel, data: PromptBatch, options: Options) -> None:
-        """Refuse what may act by position where text anchors are read.
+        """Refuse interventions that may act by position where text anchors are read.
 
         Raises:
             RunError: names the intervention.
@@ -311,13 +316,13 @@ class Compression(Measurement[R]):
         return self.comparison.passes(model, data)
 
     def result(self, model: LanguageModel, data: PromptBatch, read: list[Any]) -> R:
-        """Each method's predictions beside those of the full prompts."""
+        """Each method's predictions compared with those of the full prompts."""
         return self.found(self.comparison.outcome(model, data, read), data)
 
     def steps(self, model: LanguageModel, data: PromptBatch, options: Options) -> Steps[R]:
-        """As for any measurement, and the time of the first stand-in under the same interventions.
+        """Run the usual steps, and time the first stand-in under the same interventions.
 
-        With models that count positions themselves nothing is cut, and nothing timed.
+        With models that count positions themselves nothing is cut or timed.
         """
         comparison = self.comparison
         read = yield self.passes(model, data)
@@ -334,13 +339,13 @@ def best(candidates: list[Compressed]) -> Compressed:
     """The candidate with the highest label loyalty, the first of them on ties."""
     if len(candidates) == 1:
         return candidates[0]
-    loyalties = [float(found.label_kept.double().mean()) for found in candidates]
+    loyalties = [float(candidate.label_kept.double().mean()) for candidate in candidates]
     draw = loyalties.index(max(loyalties))
     return replace(candidates[draw], draws=tuple(loyalties), draw=draw)
 
 
 def same_demonstrations(prompts: PromptBatch, queries: Sequence[int]) -> list[list[int]]:
-    """Numbers of the prompts, those with equal demonstrations together."""
+    """Numbers of the prompts, grouped by equal demonstrations."""
     return together(
         range(len(prompts)),
         lambda row: (
@@ -354,7 +359,7 @@ def same_demonstrations(prompts: PromptBatch, queries: Sequence[int]) -> list[li
 def refuse_positions(
     methods: Sequence[Method], interventions: Sequence[Intervention], prompts: PromptBatch
 ) -> None:
-    """Refuse what may act by position where text anchors, a prompt of their own, are read.
+    """Refuse interventions that may act by position where text anchors are read, which are separate prompts.
 
     Raises:
         RunError: names the intervention.
@@ -375,7 +380,7 @@ def refuse_positions(
 def _following(
     model: LanguageModel, prompt: Prompt, query: int, plain: Tensor, behind: Tensor
 ) -> Float[Tensor, "3"]:
-    """Of one text, from residuals of all its rows and of those after the stand-in."""
+    """Means over the tokens of one text, from residuals of all its rows and of those after the stand-in."""
     stop = prompt.target + 1
     tokens = torch.tensor([*prompt.tokens[query + 1 : stop], prompt.label_tokens[0]])
     return moved_rows(model, plain[query:stop], behind[: stop - query], tokens).mean(1)
@@ -384,9 +389,9 @@ def _following(
 def _shares(prompts: PromptBatch, chosen: Chosen) -> Float[Tensor, "share=2 batch"]:
     rows = [
         (
-            sum(position >= part.demos for position in own) / (part.query - part.demos),
-            (len(own) + len(prompt) - part.query) / len(prompt),
+            sum(position >= part.demos for position in kept) / (part.query - part.demos),
+            (len(kept) + len(prompt) - part.query) / len(prompt),
         )
-        for prompt, part, own in zip(prompts, chosen.layout, chosen.first, strict=True)
+        for prompt, part, kept in zip(prompts, chosen.layout, chosen.first, strict=True)
     ]
     return torch.tensor(rows, dtype=torch.float64).T

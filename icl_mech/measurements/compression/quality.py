@@ -1,4 +1,4 @@
-"""`StandInQuality`: full in-context learning beside stand-ins, and what these cost."""
+"""`StandInQuality`: full in-context learning compared with stand-ins, and the cost of these."""
 
 import math
 from dataclasses import dataclass
@@ -17,14 +17,14 @@ OVERLAP = "overlap of the likeliest next tokens"
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class StandInQuality(Result):
-    """Full in-context learning beside stand-ins for the demonstrations, and what those cost.
+    """Full in-context learning compared with stand-ins for the demonstrations, and the cost of these.
 
     Attributes:
-        full_correct: The class predicted from the full prompt is the true one; None without
+        full_correct: Whether the class predicted from the full prompt is the true one; None without
             answers.
         full_predicted: Class predicted from the full prompt.
         demonstration_share: Kept tokens / tokens of the demonstrations, the same for all methods.
-        prompt_share: Tokens left, query included / tokens of the prompt.
+        prompt_share: Kept tokens, query included / tokens of the prompt.
         speed_up: Time of full prompts without a cache / of queries on the compressed
             cache, whose building is not counted; None if not measured.
         speed_up_cached: Time of queries on the full cache of the demonstrations / on
@@ -41,11 +41,11 @@ class StandInQuality(Result):
     labels: tuple[str, ...] = ()
 
     def quantities(self) -> dict[str, Quantity]:
-        """Label loyalty, word loyalty and accuracy, and that of full in-context learning if it is known."""
-        found = super().quantities()
+        """Label loyalty, word loyalty and accuracy, and the accuracy of full in-context learning if it is known."""
+        quantities = super().quantities()
         if self.full_correct is not None:
-            found["full_accuracy"] = Quantity((), self.full_correct, unit="share of prompts")
-        return found
+            quantities["full_accuracy"] = Quantity((), self.full_correct, unit="share of prompts")
+        return quantities
 
     @property
     def count(self) -> int:
@@ -54,21 +54,21 @@ class StandInQuality(Result):
 
     @property
     def kept_share(self) -> float:
-        """How much of the demonstrations is left, the mean over prompts."""
+        """Fraction of the demonstrations' tokens that is kept, averaged over prompts."""
         return float(self.demonstration_share.mean())
 
     @property
     def constant(self) -> str | None:
-        """The answer that most full prompts get, the first of equals; None where a file does not hold its name."""
+        """The most frequent answer to full prompts, the first on ties; None where a file does not hold its name."""
         place = int(torch.bincount(self.full_predicted).argmax())
         return self.labels[place] if place < len(self.labels) else None
 
     @property
     def constant_loyalty(self) -> float:
-        """Label loyalty of always answering what most full prompts are answered with.
+        """Label loyalty of the majority-class baseline: always the most frequent answer to full prompts.
 
-        Where it is high, label loyalty tells little: the model hardly looks at the queries. Not a number
-        where no answer is the same in all prompts: open answers and texts.
+        Where it is high, label loyalty shows little: the answers hardly depend on the queries. Not a number
+        where no answer is the same in all prompts: free-form answers and texts.
         """
         if answer_kind(self) != "classes":
             return math.nan

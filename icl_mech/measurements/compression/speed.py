@@ -1,4 +1,4 @@
-"""How long queries take in full prompts and on two caches, side by side."""
+"""Comparison of the time that queries take in full prompts and on two caches."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ REPEATS = 5
 """Timed passes over the prompts, after one that warms up."""
 
 MEASURED = 8
-"""Prompts that are timed at most: the first ones."""
+"""Maximum number of prompts that are timed: the first ones."""
 
 SPEED_UP = Definition(
     "speed-up",
@@ -36,7 +36,7 @@ SPEED_UP = Definition(
 
 @dataclass(frozen=True)
 class Speed:
-    """Seconds per pass over the timed prompts, one per repeat; the ways take turns.
+    """Seconds per pass over the timed prompts, one per repeat; the three ways alternate.
 
     Attributes:
         prompts: Number of timed prompts.
@@ -56,16 +56,16 @@ class Speed:
 
     @property
     def up(self) -> float:
-        """Full prompts / queries on the compressed cache, of medians."""
+        """Ratio of median times: full prompts / queries on the compressed cache."""
         return median(self.full) / median(self.compressed)
 
     @property
     def up_cached(self) -> float:
-        """Queries on the full cache / on the compressed one, of medians."""
+        """Ratio of median times: queries on the full cache / on the compressed one."""
         return median(self.cached) / median(self.compressed)
 
     def to_dict(self) -> dict[str, Any]:
-        """What provenance records; seconds."""
+        """Provenance record; times in seconds."""
         return {
             "prompts": self.prompts,
             "repeats": len(self.full),
@@ -73,12 +73,12 @@ class Speed:
             "cached": list(self.cached),
             "compressed": list(self.compressed),
             "tokens": list(self.tokens),
-            "each": [list(own) for own in self.each],
+            "each": [list(seconds) for seconds in self.each],
         }
 
 
 class LabelLogits(OfLast, Reading[Tensor]):
-    """Label logits at the target: what is timed."""
+    """Label logits at the target, the computation that is timed."""
 
     target_only = True
 
@@ -94,9 +94,9 @@ def measure_speed(
     stand_in: StandIn,
     interventions: Sequence[Intervention],
 ) -> Speed:
-    """Time the engine's pass over one prompt after the other; caches are built before.
+    """Time the engine's pass over the prompts one by one; caches are built beforehand.
 
-    For models that take position ids; with others no cache is cut.
+    Applies to models that take position ids; with others no cache is cut.
 
     Source: Wang et al. 2023, §3.2.
     """
@@ -107,10 +107,10 @@ def measure_speed(
     seen = [cached.first(count), stand_in.first(count)]
     layout = Behind(seen[0].sharing(range(count)), seen, size=1)
     ways = [_whole(model, prompts[:count]), [], []]
-    laid = sorted(layout.segments([work, work]), key=lambda one: one[1].indices)
+    laid = sorted(layout.segments([work, work]), key=lambda numbered: numbered[1].indices)
     for number, segment in laid:
         ways[1 + number].append(segment)
-    # By way, prompt and repeat.
+    # Axes: way, prompt and repeat.
     seconds = torch.zeros(3, count, REPEATS, dtype=torch.float64)
     for repeat in range(-1, REPEATS):  # the first one warms up
         for number, segments in enumerate(zip(*ways, strict=True)):
@@ -118,9 +118,9 @@ def measure_speed(
                 taken = _timed(work, segment)
                 if repeat >= 0:
                     seconds[way, number, repeat] = taken
-    full, behind, compressed = (tuple(own) for own in seconds.sum(1).tolist())
+    full, behind, compressed = (tuple(times) for times in seconds.sum(1).tolist())
     tokens = tuple(len(prompt) for prompt in prompts[:count])
-    each = tuple(tuple(own) for own in seconds.median(-1).values.tolist())
+    each = tuple(tuple(times) for times in seconds.median(-1).values.tolist())
     return Speed(count, full, behind, compressed, tokens, each)
 
 

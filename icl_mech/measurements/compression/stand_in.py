@@ -1,15 +1,15 @@
-"""`StandIn`: what queries see instead of their demonstrations.
+"""`StandIn`: the cache that queries see instead of their demonstrations.
 
-The stand-in is a small key/value cache: the kept columns of the demonstrations' own cache,
-or that of the kept tokens alone, as a prompt of their own (text anchors).
+The stand-in is a small key/value cache: the kept columns of the demonstrations' cache,
+or the cache of the kept tokens alone, run as a separate prompt (text anchors).
 
 Where a model has layers with a sliding window, the window counts columns: on a shorter
-cache kept tokens stand nearer to the query than in the full prompt, and those layers may see
-some that were outside their window. The model so behaves as with a shorter context.
+cache kept tokens are nearer to the query than in the full prompt, and those layers may see
+some that were outside their window. The model then behaves as with a shorter context.
 
 A model that numbers positions by counting (a HookedTransformer, or ALiBi) would misplace a
 query on a cut cache. It gets the whole cache, and queries are kept from attending to the
-columns that are left out: the same numbers, without the gain in time.
+dropped columns: the same numbers, without the gain in time.
 
 `Behind` and `BehindContext` lay queries after stand-ins. Each set of demonstrations is run once for each
 set of interventions that changes it, and its keys and values are freed before the next set is run.
@@ -33,33 +33,36 @@ from icl_mech.segments import Segment
 Position = Literal["true", "overlap"]
 
 Beginning = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
-"""What stands before a query: tokens, and where label words of which classes are."""
+"""Everything before a query: tokens, and positions and classes of label words."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Unseen(Intervention):
-    """Queries do not attend to what is left out of their demonstrations.
+    """Mask that keeps queries from attending to the dropped tokens of their demonstrations.
 
     Attributes:
         kept: Positions before the query that are seen, per prompt of the run.
-        queries: Where the query of each begins.
+        queries: Position of the first query token of each.
     """
 
     kept: Sequence[Positions]
     queries: Sequence[int]
 
     def shares(self, prompts: PromptBatch, length: int) -> bool:
-        """Always: only rows of the query change."""
+        """True: only rows of the query change."""
         return True
 
     def hooks(self, segment: Segment) -> Sequence[Hook]:
-        """These columns get the score minus infinity, and pattern 0, in every block.
+        """Hooks that set the score of these columns to minus infinity, and their pattern to 0, in every block.
 
         The pattern is already 0 there, unless another intervention has written it.
         """
         rows = []
         for row, index in enumerate(segment.indices):
-            (dest, src), query = (own[row] for own in segment.on_host), self.queries[index]
+            (dest, src), query = (
+                (positions[row] for positions in segment.on_host),
+                self.queries[index],
+            )
             left_out = torch.ones(query, dtype=torch.bool)
             left_out[list(self.kept[index])] = False
             columns = (src >= 0) & (src < query) & left_out[src.clamp(0, query - 1)]
@@ -83,22 +86,22 @@ class Unseen(Intervention):
         ]
 
     def __repr__(self) -> str:
-        """Without the positions, which are many."""
+        """Representation without the positions, which are many."""
         return "Unseen()"
 
 
 @dataclass(frozen=True, eq=False)
 class StandIn:
-    """What the queries of some prompts see instead of their demonstrations.
+    """The cache that the queries of some prompts see instead of their demonstrations.
 
     Attributes:
         model: The model.
-        prompts: What is read: the prompts, or (text anchors) what is left of each.
-        queries: Where the query of each begins.
+        prompts: The prompts that are run: the originals, or (text anchors) the shortened ones.
+        queries: Position of the first query token of each.
         kept: Positions before the query that are seen.
-        overlap: Queries stand at position 0, not where they stand in their prompt.
-        hidden: The cache is not cut; columns that are left out are hidden.
-        beyond: Tokens behind the target are read, too.
+        overlap: Queries start at position 0, not at their position in the prompt.
+        hidden: The cache is not cut; dropped columns are hidden.
+        beyond: Tokens after the target are read, too.
     """
 
     model: LanguageModel
@@ -119,10 +122,10 @@ class StandIn:
         method: Method,
         position: Position,
     ) -> "StandIn":
-        """What a method leaves of these prompts."""
+        """The stand-in that a method makes of these prompts."""
         if method == "text_anchor":
-            own = [alone(*parts) for parts in zip(prompts, kept, queries, strict=True)]
-            short = PromptBatch(tuple(own), prompts.source)
+            shortened = [alone(*parts) for parts in zip(prompts, kept, queries, strict=True)]
+            short = PromptBatch(tuple(shortened), prompts.source)
             counts = [len(row) for row in kept]
             return cls(model, short, counts, [tuple(range(count)) for count in counts])
         cut = any(len(row) < query for row, query in zip(kept, queries, strict=True))
@@ -131,26 +134,26 @@ class StandIn:
 
     @property
     def interventions(self) -> list[Intervention]:
-        """What hides columns, if the cache is not cut."""
+        """The intervention that hides columns, if the cache is not cut."""
         return [Unseen(self.kept, self.queries)] if self.hidden else []
 
     def first(self, count: int) -> "StandIn":
-        """That of the first prompts."""
+        """The stand-in of the first prompts."""
         return replace(
             self, prompts=self.prompts[:count], queries=self.queries[:count], kept=self.kept[:count]
         )
 
     def beginning(self, index: int) -> Beginning:
-        """What prompts must have in common to see one cache."""
+        """The properties that prompts must share to see one cache."""
         prompt = self.prompts[index]
         return prompt.tokens[: self.queries[index]], prompt.label_positions, prompt.label_classes
 
     def sharing(self, rows: Sequence[int]) -> list[list[int]]:
-        """Those of some prompts that may see one cache together: of equal beginnings."""
+        """Groups of these prompts that may share one cache: those with equal beginnings."""
         return together(rows, self.beginning)
 
     def alike(self, rows: Sequence[int]) -> list[list[int]]:
-        """Those of some prompts that see the same positions of one cache together."""
+        """Groups of these prompts that see the same positions of one cache."""
         return together(rows, lambda row: (self.beginning(row), self.kept[row]))
 
     def demonstrations(self, index: int) -> Segment:
@@ -159,7 +162,7 @@ class StandIn:
         return Segment.build(self.model, self.prompts[[index]], [index], spans=spans)
 
     def cut(self, cache: KeyValues, index: int) -> KeyValues:
-        """The columns of the demonstrations' cache that are kept, if it can be cut."""
+        """The kept columns of the demonstrations' cache, if it can be cut."""
         kept = self.kept[index]
         if self.hidden or len(kept) == cache.length:
             return cache
@@ -178,7 +181,7 @@ class StandIn:
         """
         query, kept = self.queries[rows[0]], self.kept[rows[0]]
         prompts = [self.prompts[row] for row in rows]
-        spans = [(query, len(own) if self.beyond else own.target + 1) for own in prompts]
+        spans = [(query, len(prompt) if self.beyond else prompt.target + 1) for prompt in prompts]
         return behind_cache(
             self.model,
             self.prompts,
@@ -194,7 +197,7 @@ class StandIn:
 
 
 Caches = dict[tuple[Beginning, tuple[int, ...]], KeyValues]
-"""Keys and values of demonstrations under interventions, which are known by their ids."""
+"""Keys and values of demonstrations under interventions, which are identified by their ids."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,9 +213,12 @@ class Behind(Batched):
     stand_ins: Sequence[StandIn]
 
     def over(self, change: Callable[[PromptBatch], PromptBatch]) -> "Behind":
-        """With changed prompts in every stand-in."""
-        own = [replace(one, prompts=change(one.prompts), beyond=True) for one in self.stand_ins]
-        return replace(self, stand_ins=own)
+        """The same layout with changed prompts in every stand-in."""
+        stand_ins = [
+            replace(stand_in, prompts=change(stand_in.prompts), beyond=True)
+            for stand_in in self.stand_ins
+        ]
+        return replace(self, stand_ins=stand_ins)
 
     def segments(self, works: Sequence[Work]) -> Iterator[tuple[int, Segment]]:
         """The queries of one set of demonstrations for every work, then those of the next."""
@@ -225,7 +231,7 @@ class Behind(Batched):
                         yield number, segment
 
     def _apart(self, works: Sequence[Work]) -> Iterator[Sequence[int]]:
-        """The groups, or single prompts where interventions tell those of a group apart."""
+        """The groups, split into single prompts where interventions distinguish the prompts of a group."""
         for group in self.groups:
             if self.share and all(
                 treated_alike(work.interventions, stand_in, rows)
@@ -237,7 +243,7 @@ class Behind(Batched):
                 yield from ([index] for index in group)
 
     def _cache(self, work: Work, stand_in: StandIn, index: int, made: Caches) -> KeyValues:
-        """What one prompt's query sees; works that treat the demonstrations alike run them once."""
+        """The cache that one prompt's query sees; works that treat the demonstrations alike compute it once."""
         demonstrations = stand_in.demonstrations(index)
         acting = tuple(map(id, work.acting(demonstrations)))
         key = (stand_in.beginning(index), acting)
@@ -259,7 +265,7 @@ class BehindContext(Batched):
     cache: KeyValues
 
     def over(self, change: Callable[[PromptBatch], PromptBatch]) -> "BehindContext":
-        """With changed prompts."""
+        """The same layout with changed prompts."""
         changed = replace(self.stand_in, prompts=change(self.stand_in.prompts), beyond=True)
         return replace(self, stand_in=changed)
 
@@ -278,23 +284,25 @@ class BehindContext(Batched):
 def treated_alike(
     interventions: Sequence[Intervention], stand_in: StandIn, rows: Sequence[int]
 ) -> bool:
-    """True if interventions do the same in the demonstrations of these prompts, which are equal.
+    """True if interventions act the same in the demonstrations of these prompts, which are equal.
 
-    Interventions may go by the number of a prompt in the run. So they are asked about as many
+    Interventions may depend on the number of a prompt in the run. So they are tested on as many
     prompts, with the first of these in place of all others.
     """
     if len(rows) == 1:
         return True
-    first, own = stand_in.prompts[rows[0]], set(rows)
+    first, members = stand_in.prompts[rows[0]], set(rows)
     prompts = PromptBatch(
-        tuple(prompt if index in own else first for index, prompt in enumerate(stand_in.prompts))
+        tuple(
+            prompt if index in members else first for index, prompt in enumerate(stand_in.prompts)
+        )
     )
     length = stand_in.queries[rows[0]]
     return all(intervention.shares(prompts, length) for intervention in interventions)
 
 
 def together(rows: Sequence[int], key: Callable[[int], Hashable]) -> list[list[int]]:
-    """Rows in groups of one key, in their order."""
+    """Rows grouped by key, in their order."""
     groups: dict[Hashable, list[int]] = {}
     for row in rows:
         groups.setdefault(key(row), []).append(row)
@@ -302,7 +310,7 @@ def together(rows: Sequence[int], key: Callable[[int], Hashable]) -> list[list[i
 
 
 def alone(prompt: Prompt, kept: Positions, query: int) -> Prompt:
-    """The kept tokens with the query after them: a prompt of its own, where roles stay.
+    """The kept tokens followed by the query, as a separate prompt with its roles.
 
     What is left of a label word without its first token is format.
     """
@@ -334,7 +342,7 @@ def alone(prompt: Prompt, kept: Positions, query: int) -> Prompt:
 
 
 def misplaced(model: LanguageModel, first: int, kept: int) -> RunError:
-    """The error for a model that would not put a query where it is to stand."""
+    """The error for a model that would misplace a query."""
     return RunError(
         f"{model.info.name!r} ({model.info.library}) counts positions itself, so a query cannot stand at "
         f"position {first} after {kept} kept tokens. Load it with icl_mech.load_model, or use "

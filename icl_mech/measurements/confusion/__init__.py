@@ -1,1 +1,1 @@
-"""Which classes are confused, predicted from label words."""
+"""Confusion of classes, predicted from the keys of label words."""

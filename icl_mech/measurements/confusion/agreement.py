@@ -1,7 +1,7 @@
-"""How well two tables over pairs of classes agree: distances of keys, and measured confusion.
+"""Agreement of two tables over pairs of classes: distances of keys, and measured confusion.
 
-ROC-AUC of each pair, its rank correlation with distances, intervals of both over prompts, and what limits
-them.
+ROC-AUC of each pair, its rank correlation with distances, intervals of both over prompts, and their
+limitations.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,7 @@ def label_pairs(n_labels: int) -> list[tuple[int, int]]:
 def normalised(
     distances: Float[Tensor, "*r layer label label"],
 ) -> Float[Tensor, "*r layer label label"]:
-    """Each layer divided by its largest distance; 0 is most confusable, 1 least.
+    """Each layer's distances divided by the largest; 0 is most confusable, 1 least.
 
     Not-a-number where all distances are 0.
     """
@@ -42,7 +42,7 @@ def pair_auc(
     """ROC-AUC of `P(a)/P(b)` on the prompts whose true class is a or b.
 
     Args:
-        label_logits: The ratio's logarithm is a difference of two of them.
+        label_logits: Label logits, of which two are subtracted for the logarithm of the ratio.
         answers: True classes.
         pair: a and b; both must occur.
         weights: How often each prompt occurs in each resample (default: the sample itself).
@@ -69,7 +69,7 @@ def pair_aucs(
 def rank_correlation(
     one: Float[Tensor, "layer pair"], other: Float[Tensor, "r pair"]
 ) -> Float[Tensor, "r layer"]:
-    """Spearman correlation of every row of one with every row of the other.
+    """Spearman correlation of every row of `one` with every row of `other`.
 
     Not-a-number with fewer than two pairs, or where all values of a row are equal.
     """
@@ -92,7 +92,7 @@ class Agreement:
     """Measured confusion and its correlation with predicted confusion.
 
     Attributes:
-        auc: Value and ends of the interval of each pair; not-a-number where it is not known.
+        auc: Value and ends of the interval of each pair; not-a-number where unknown.
         correlation: The same by layer.
         present: Classes that occur among the true ones.
         redrawn: Resamples that lost a class and were drawn again; None: there are no intervals.
@@ -109,7 +109,7 @@ def agreement(
     answers: Int[Tensor, " batch"],
     distances: Float[Tensor, "layer label label"],
 ) -> Agreement:
-    """Both, with bootstrap intervals over prompts; distances and the classes present are fixed."""
+    """Measured confusion and its correlation, with bootstrap intervals over prompts; distances and classes are fixed."""
     n_labels = label_logits.shape[1]
     present = answers.unique().tolist()
     pairs = [(a, b) for a, b in label_pairs(n_labels) if {a, b} <= set(present)]
@@ -146,7 +146,7 @@ def limits(
     distances: Float[Tensor, "layer label label"],
     measured: Agreement,
 ) -> Iterator[str]:
-    """What limits the numbers, one sentence each."""
+    """Limitations of these numbers, one sentence each."""
     if len(labels) == 2:
         yield "two classes are one pair, whose distance is 1 by construction: nothing to rank"
     known, lacking = measured.correlation[0].isfinite(), measured.correlation[1].isnan()

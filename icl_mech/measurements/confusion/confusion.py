@@ -1,4 +1,4 @@
-"""Which classes a model confuses, predicted from the keys of their label words.
+"""Confusion of classes by a model, predicted from the keys of their label words.
 
 *Predicted confusion*, per layer: the directions in which queries differ at the target (principal
 components of the centred queries, all heads concatenated, raw projections with bias) are the
@@ -6,12 +6,12 @@ directions in which keys matter. Label words' keys, projected there and multipli
 values, have Euclidean distances between classes; divided by the largest, 0 is most confusable.
 
 *Measured confusion* of classes a and b: ROC-AUC of `P(a)/P(b)` on prompts whose true class is a
-or b. 1 tells them apart perfectly, 0.5 is chance.
+or b. 1 is perfect separation, 0.5 is chance.
 
 If distances predict confusion, both order the pairs of classes alike: their Spearman rank
 correlation over pairs is positive. Few classes agree in rank by chance, for any number of prompts, so
-beside its interval over prompts stands a p-value over classes (`p_value`): how often classes that are
-renamed at random agree as well. Queries and keys are read before QK-norm and rotary, unscaled;
+its interval over prompts is complemented by a p-value over classes (`p_value`): how often randomly permuted
+classes agree as well. Queries and keys are read before QK-norm and rotary, unscaled;
 in grouped-query models every query head has its group's key.
 
 Source: Wang et al. 2023, *Label Words are Anchors*, §3.3.
@@ -100,13 +100,13 @@ few classes may be chance."""
 
 
 class ByLayer(NamedTuple):
-    """In which layers distances agree with confusion.
+    """Layers in which distances agree with confusion.
 
     Attributes:
         best: Layer with the largest correlation.
-        known: How many layers have one.
-        above: In how many its interval lies above 0.
-        beyond_chance: In how many of these renamed classes seldom agree as well.
+        known: Number of layers that have one.
+        above: Number of layers in which its interval lies above 0.
+        beyond_chance: Number of these in which permuted classes rarely agree as well.
     """
 
     best: int
@@ -121,7 +121,7 @@ class ConfusionResult(Result):
 
     Attributes:
         distances: Predicted confusion of each layer in `layers`: 0 most, 1 least confusable.
-        confusion_auc: Measured confusion: 0.5 chance, 1 told apart; not-a-number for classes
+        confusion_auc: Measured confusion: 0.5 chance, 1 perfect separation; not-a-number for classes
             without prompts.
         auc_low: Lower end of its 95 % interval over prompts.
         auc_high: Upper end.
@@ -131,10 +131,10 @@ class ConfusionResult(Result):
         per_prompt: Distances of each context, not divided.
         label_logits: Logits of the label words the measured confusion comes from.
         answers: True classes of those prompts.
-        layers: Blocks the distances are of.
+        layers: Blocks that distances were computed in.
         layer: Block shown by default.
         labels: Names of the classes.
-        notes: What limits these numbers.
+        notes: Limitations of these numbers.
     """
 
     shows: ClassVar[tuple[str, ...]] = ("matrices", "layers")
@@ -145,7 +145,7 @@ class ConfusionResult(Result):
     }
 
     largest_p_value: ClassVar[float] = CHANCE
-    """Of a positive statement."""
+    """Largest p-value of a positive result."""
 
     distances: Float[Tensor, "layer label label"]
     confusion_auc: Float[Tensor, "label label"]
@@ -178,7 +178,7 @@ class ConfusionResult(Result):
 
     @property
     def pair_names(self) -> tuple[str, ...]:
-        """Both classes of each of them."""
+        """Names of both classes of each pair."""
         return tuple(f"{self.labels[a]} / {self.labels[b]}" for a, b in self.pairs)
 
     def quantities(self) -> dict[str, Quantity]:
@@ -237,7 +237,7 @@ class ConfusionResult(Result):
         return holding(*(float(ends[place]) for ends in (self.correlation, self.low, self.high)))
 
     def index(self, layer: int) -> int:
-        """Place of a layer.
+        """Index of a layer.
 
         Raises:
             ResultError: it was not read.
@@ -248,14 +248,14 @@ class ConfusionResult(Result):
 
     @property
     def told_apart(self) -> bool:
-        """True if label words tell every measured pair of classes apart without an error."""
+        """True if label words separate every measured pair of classes without an error."""
         return bool(self.pairs) and all(float(self.confusion_auc[pair]) == 1 for pair in self.pairs)
 
     @cached_property
     def relabelled(self) -> Relabelling:
-        """The Mantel test of each layer: how often renamed classes agree as well.
+        """The Mantel test of each layer: how often permuted classes agree as well.
 
-        Of the classes that were measured; not-a-number where there is no correlation.
+        Uses the measured classes; not-a-number where there is no correlation.
         """
         present = sorted({label for pair in self.pairs for label in pair})
         rows = torch.tensor(present, dtype=torch.long)
@@ -266,9 +266,9 @@ class ConfusionResult(Result):
 
     @checked(ResultError)
     def p_value(self, layer: int | None = None) -> float:
-        """One-sided p-value of a positive rank correlation in one layer, over renamed classes.
+        """One-sided p-value of a positive rank correlation in one layer, over permuted classes.
 
-        The interval of the correlation takes the classes as given; this takes the prompts so.
+        The interval of the correlation takes the classes as fixed; this p-value takes the prompts as fixed.
 
         Raises:
             ResultError: a layer that was not read.
@@ -277,22 +277,22 @@ class ConfusionResult(Result):
 
     @property
     def status(self) -> Status:
-        """Of the claim that classes whose keys are near are confused, in `layer`.
+        """Status of the claim that classes with similar keys are confused, in `layer`.
 
         It needs an interval over prompts that lies above 0, and a p-value over classes of at most
-        0.025. Where no order of the classes can have one, as with four classes or fewer, the claim
-        cannot be judged.
+        0.025. Where no permutation test of the classes can reach it, as with four classes or fewer, the claim
+        cannot be tested.
         """
         return self.required.status
 
     @property
     def required(self) -> Required:
-        """The same as a measure that a claim requires, with its p-value."""
+        """The same status as a measure that a claim requires, with its p-value."""
         return required("distance", self.beside_relabelled, prompts=self.count)
 
     @property
     def beside_relabelled(self) -> Controlled:
-        """The rank correlation in `layer`, with the p-values of relabelled classes."""
+        """The rank correlation in `layer`, with the p-values of permuted classes."""
         above, below, smallest = (float(p[self.index(self.layer)]) for p in self.relabelled)
         return Controlled.of(self.rank_correlation(), relabelled=(above, below, smallest))
 
@@ -304,7 +304,7 @@ class ConfusionResult(Result):
         return len(self.answers)
 
     def has_correlation(self, layer: int) -> bool:
-        """False with fewer than two pairs, or where all values are equal."""
+        """True unless there are fewer than two pairs, or all values are equal."""
         return not math.isnan(self.rank_correlation(layer).value)
 
     @property
@@ -320,12 +320,12 @@ class ConfusionResult(Result):
 
     @property
     def smallest_p_value(self) -> float:
-        """The smallest that so few classes can have in `layer`."""
+        """The smallest p-value that so few classes can have in `layer`."""
         return float(self.relabelled.smallest[self.index(self.layer)])
 
     @property
     def by_layer(self) -> ByLayer:
-        """In which layers distances agree with confusion, each looked at alone."""
+        """Layers in which distances agree with confusion, each tested separately."""
         best = self.layers[int(self.correlation.nan_to_num(-math.inf).argmax())]
         above = self.low > 0
         twice = above & (self.relabelled.above <= self.largest_p_value)
@@ -333,12 +333,12 @@ class ConfusionResult(Result):
         return ByLayer(best, known, int(above.sum()), int(twice.sum()))
 
     def on_page(self) -> tuple[str, ...]:
-        """Both matrices, and the correlation by layer where there is one."""
+        """Both matrices, and the correlation by layer where it is defined."""
         several = len(self.layers) > 1 and not bool(self.correlation.isnan().all())
         return self.shows if several else self.shows[:1]
 
     def is_drawn(self, show: str) -> bool:
-        """Matrices where there is something to compare."""
+        """True, except for matrices without measured pairs, or with all pairs separated perfectly."""
         return show != "matrices" or (bool(self.pairs) and not self.told_apart)
 
 
@@ -378,17 +378,17 @@ class Confusion(Measurement[ConfusionResult]):
     Attributes:
         layer: Block whose keys and queries are compared; None: every block, showing the one at
             two thirds of the depth (the paper: 32 of 48).
-        components: Principal directions of the queries at most.
+        components: Maximum number of principal directions of the queries.
         contexts: Prompts whose label words' keys are used (default: the measured ones);
             distances are averaged over them.
-        context: Index of the one context to use (the paper's choice: the first).
+        context: Index of the single context to use (the paper's choice: the first).
         query_prompts: Prompts whose queries give the directions (default: the measured ones).
 
     Raises:
         RunError: a layer, context or number of components out of range, or a model without
             query and key projections.
         PromptError: prompts without answers, contexts that lack a class, or other label words.
-        ResultError: a given layer whose queries are all alike.
+        ResultError: a given layer whose queries are all equal.
 
     Source: Wang et al. 2023, §3.3; Spearman correlation added here.
     """
@@ -402,11 +402,11 @@ class Confusion(Measurement[ConfusionResult]):
     why_not = "it compares the label words of classes, which all prompts share"
 
     def reads_first_tokens(self) -> bool:
-        """No: whole words are scored where the prompts say so."""
+        """False: whole words are scored where the prompts say so."""
         return False
 
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
-        """Refuse what cannot be compared.
+        """Refuse prompts, contexts and options that cannot be compared.
 
         Raises:
             RunError: a layer, context or number of components out of range, or a model without
@@ -432,23 +432,23 @@ class Confusion(Measurement[ConfusionResult]):
         if self.context is not None and not 0 <= self.context < len(contexts):
             raise RunError(f"context={self.context}; there are {len(contexts)} contexts.")
         check_contexts(contexts, self._chosen(data))
-        for other in (contexts, self.query_prompts or data):
-            if other[0].label_words != data[0].label_words:
+        for prompts in (contexts, self.query_prompts or data):
+            if prompts[0].label_words != data[0].label_words:
                 raise PromptError(
                     f"Contexts and query_prompts must have the label words of the prompts "
-                    f"({', '.join(data.labels)}), found {', '.join(other.labels)}."
+                    f"({', '.join(data.labels)}), found {', '.join(prompts.labels)}."
                 )
 
     def steps(
         self, model: LanguageModel, data: PromptBatch, options: Options
     ) -> Steps[ConfusionResult]:
-        """As usual, but the user's interventions decide which contexts must be run."""
+        """Run the usual steps, but the user's interventions decide which contexts must be run."""
         run, rows = self._keys_from(data, options.interventions)
         *read, (keys,) = yield self._passes(model, data, run)
         return self._result(model, data, read, keys[rows])
 
     def passes(self, model: LanguageModel, data: PromptBatch) -> list[Pass]:
-        """The prompts, those the queries are of, and the contexts."""
+        """The passes over the prompts, the prompts of the queries, and the contexts."""
         run, _ = self._keys_from(data)
         return self._passes(model, data, run)
 

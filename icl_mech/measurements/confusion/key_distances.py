@@ -1,4 +1,4 @@
-"""Predicted confusion: how far apart classes are for the target, from the keys of their label words.
+"""Predicted confusion: distances between classes, as the target sees them, from the keys of their label words.
 
 See `icl_mech.measurements.confusion.confusion`. Source: Wang et al. 2023, *Label Words are Anchors*, §3.3.
 """
@@ -33,11 +33,11 @@ class QueryReading(Reading[Tensor]):
         return [Site("q", layer) for layer in self.layers]
 
     def reduce(self, site: Site, activation: Tensor, segment: Segment) -> Tensor:
-        """`[batch, d]`."""
+        """Queries `[batch, d]`."""
         return segment.at_target(activation).flatten(1).float()
 
     def collect(self, kept: Kept) -> Tensor:
-        """`[layer, prompt, d]`."""
+        """Queries `[layer, prompt, d]`."""
         return kept.stacked().transpose(0, 1)
 
 
@@ -52,7 +52,7 @@ class KeyReading(Stacked, Reading[Tensor]):
         return [Site("k", layer) for layer in self.layers]
 
     def reduce(self, site: Site, activation: Tensor, segment: Segment) -> Tensor:
-        """`[batch, label, d]`, keys expanded to query heads."""
+        """Keys `[batch, label, d]`, expanded to query heads."""
         info = segment.model.info
         classes = torch.arange(segment.prompts.n_labels, device=activation.device)
         before = segment.dest < to_device(segment.prompts.targets, activation.device)[:, None]
@@ -66,11 +66,11 @@ class KeyReading(Stacked, Reading[Tensor]):
 def contexts_to_run(
     contexts: PromptBatch, chosen: Sequence[int], interventions: Sequence[Intervention] = ()
 ) -> tuple[PromptBatch, list[int]]:
-    """What is run for the keys of the chosen contexts, and the row of it that each of them has.
+    """Prompts to run for the keys of the chosen contexts, and the row of each context among them.
 
     Equal demonstrations are run once. An intervention may depend on the prompt or its number, so
-    under interventions that holds only if they treat all contexts alike; otherwise all contexts
-    are run, with the numbers they have.
+    with interventions this holds only if they treat all contexts alike; otherwise all contexts
+    are run, with their numbers.
     """
     if not interventions:
         heads = [_what_keys_see(contexts[number]) for number in chosen]
@@ -85,7 +85,7 @@ def contexts_to_run(
 
 
 def _what_keys_see(prompt: Prompt) -> tuple[tuple[int, ...], ...]:
-    """Tokens up to the last label word before the target, and where which class stands."""
+    """Tokens up to the last label word before the target, and the positions of each class."""
     shown = seen_labels(prompt)
     end = shown[-1][0] + 1 if shown else 0
     return (prompt.tokens[:end], *shown)
@@ -94,10 +94,10 @@ def _what_keys_see(prompt: Prompt) -> tuple[tuple[int, ...], ...]:
 def principal_directions(
     queries: Float[Tensor, "layer batch d"], components: int
 ) -> list[Float[Tensor, "d _"]]:
-    """Per layer the principal directions of the centred queries, times their singular values.
+    """Principal directions of the centred queries per layer, times their singular values.
 
     No more than the rank: a direction whose singular value is float noise of the queries does
-    not count, so a layer whose queries are all alike has none.
+    not count, so a layer whose queries are all equal has none.
     """
     directions = []
     for of_layer in queries.double():
@@ -113,7 +113,7 @@ def principal_directions(
 def key_distances(
     keys: Float[Tensor, "context layer label d"], directions: list[Float[Tensor, "d _"]]
 ) -> Float[Tensor, "context layer label label"]:
-    """Euclidean distances between the classes' projected keys; not-a-number without direction."""
+    """Euclidean distances between the classes' projected keys; not-a-number without directions."""
     layers = []
     for layer, basis in enumerate(directions):
         projected = keys[:, layer].double() @ basis

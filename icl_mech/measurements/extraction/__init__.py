@@ -1,1 +1,1 @@
-"""Whether attention to label words decides the prediction."""
+"""Extraction: whether attention to label words determines the prediction."""

@@ -1,9 +1,9 @@
-"""Extraction: does the attention from the target to label words decide the prediction?
+"""Extraction: does the attention from the target to label words determine the prediction?
 
 `A_l(q, c) = sum_h sum_{p of class c} A[l, h, q, p]`: attention of the target `q` to the label
 words of class c, summed over heads.
 
-* `auc`: ROC-AUC of layer l with `A_l(q, .)` as score and the model's own prediction as truth.
+* `auc`: ROC-AUC of layer l with `A_l(q, .)` as score and the model's prediction as truth.
   Classes never predicted lose their column; rows are then normalised to sum 1, a row of zeros
   becomes uniform; macro one-vs-one. 0.5 is chance.
 * `cumulative`: `R_l = sum_{i<=l} (AUC_i - 0.5) / sum_i (AUC_i - 0.5)`; entry l counts all blocks
@@ -84,17 +84,17 @@ DEFINITIONS = (
 AUC, SHARE = "AUCROC of attention to label words", "R: share of its sum up to this layer"
 
 FEW = 5
-"""Classes of fewer prompts are named: resampling them cannot show how uncertain they are."""
+"""Classes with fewer prompts are named: resampling them cannot show their uncertainty."""
 
 
 class LargestGap(NamedTuple):
-    """Where the target looks most at the label words of the class its prompt counts as, beside the others.
+    """The layer where the target attends most to the label words of its prompt's class, compared with the others.
 
     Attributes:
-        layer: Picked as the one with the largest difference.
-        difference: Attention to those label words minus the mean of the others, alone.
-        clear: In how many layers the difference lies above 0, all of them together (max-T).
-        status: Of the claim that there is such a layer.
+        layer: Selected as the layer with the largest difference.
+        difference: Attention to those label words minus the mean of the others, not corrected for the selection.
+        clear: Number of layers in which the difference lies above 0, corrected over layers (max-T).
+        status: Status of the claim that there is such a layer.
     """
 
     layer: int
@@ -108,19 +108,19 @@ class ExtractionResult(Result):
     """Attention to label words by class, its AUC and R by layer; ends are of 95 % intervals over prompts.
 
     Attributes:
-        auc: AUC of each layer; not-a-number if fewer than two classes are left, and in layers whose window
-            of attention reaches no label word.
+        auc: AUC of each layer; not-a-number if fewer than two classes are left, and in layers whose attention
+            window reaches no label word.
         auc_low, auc_high: Ends of its intervals.
         cumulative: R after each layer; a number even where R is undefined.
-        cumulative_low, cumulative_high: Its ends; not-a-number where R is undefined.
+        cumulative_low, cumulative_high: Ends of its intervals; not-a-number where R is undefined.
         sums: Rows: denominator of R, mean AUC of the first and of the last third of the
             layers, last minus first. Columns: value and ends.
-        notes: What was left out or is undefined, and why.
+        notes: Omissions and undefined values, with their reasons.
         attention: `A_l(q, c)` of every prompt, in class order.
         truth_classes: Class each prompt counts as: predicted, or true with `truth="gold"`.
         classes: Classes that occur among them; the others are left out of the AUC.
         labels: Names of all classes.
-        two_classes: How two classes are scored.
+        two_classes: Scoring with two classes.
         redrawn: Bootstrap resamples drawn again because they lost a class.
     """
 
@@ -155,7 +155,7 @@ class ExtractionResult(Result):
 
     @property
     def denominator(self) -> Interval:
-        """`sum_l (AUC_l - 0.5)`."""
+        """Denominator of R, `sum_l (AUC_l - 0.5)`."""
         return Interval(*self.sums[0].tolist())
 
     @property
@@ -175,7 +175,7 @@ class ExtractionResult(Result):
 
     @property
     def half_layer(self) -> int:
-        """The first layer after which R is one half or more."""
+        """The first layer after which R is at least one half."""
         return int((self.cumulative >= 0.5).int().argmax())
 
     def more_columns(self) -> Mapping[str, Any]:
@@ -184,17 +184,17 @@ class ExtractionResult(Result):
 
     @property
     def status(self) -> Status:
-        """Of the claim that the prediction is read from label words in late layers.
+        """Status of the claim that the prediction is read from label words in late layers.
 
-        AUC in the last third of the layers must lie above chance, and above that in the first. It is
-        judged without classes of too few prompts to be resampled; where fewer than two others are
+        AUC in the last third of the layers must lie above chance, and above that in the first. The test
+        leaves out classes with too few prompts to be resampled; where fewer than two others are
         left, a positive finding does not count.
         """
         return self.required.status
 
     @property
     def required(self) -> Required:
-        """The same as a measure that a claim requires, with its p-value."""
+        """The same status as a measure that a claim requires, with its p-value."""
         last, change, prompts = self.judged_on
         late = required("attention", last, null=0.5, prompts=prompts)
         both = combined("attention", [late, required("attention", change, prompts=prompts)])
@@ -230,7 +230,7 @@ class ExtractionResult(Result):
 
     @property
     def largest_gap(self) -> LargestGap:
-        """The largest difference between these two."""
+        """The layer with the largest difference between these two."""
         matching, others = self.matching_and_others
         gaps = matching - others
         low, high = mean_ends(gaps)
@@ -244,12 +244,12 @@ class ExtractionResult(Result):
 
     @property
     def status_of_last_third(self) -> Status:
-        """Whether the last third lies above chance, whatever the number of prompts."""
+        """Status of the claim that the last third lies above chance, whatever the number of prompts."""
         return judged(self.last_third, null=0.5)
 
     @property
     def status_of_rise(self) -> Status:
-        """Whether AUC rises, likewise."""
+        """Status of the claim that AUC rises, likewise."""
         return judged(self.rise)
 
     def on_page(self) -> tuple[str, ...]:
@@ -257,12 +257,12 @@ class ExtractionResult(Result):
         return self.shows
 
     def is_drawn(self, show: str) -> bool:
-        """AUC where it is defined."""
+        """True for the attention; for AUC, true where it is defined."""
         return show != "auc" or self.defined
 
     @property
     def truth(self) -> str:
-        """`predicted` or `true`: which class each prompt counts as."""
+        """Class that each prompt counts as: `predicted` or `true`."""
         gold = self.provenance.get("variants", {}).get("truth") == "gold"
         return "true" if gold else "predicted"
 
@@ -273,15 +273,15 @@ class ExtractionResult(Result):
 
     @property
     def rare(self) -> tuple[str, ...]:
-        """Classes of fewer than `FEW` prompts."""
+        """Classes with fewer than `FEW` prompts."""
         sizes = self.truth_classes.bincount(minlength=len(self.labels))
         return tuple(self.labels[c] for c in self.classes if int(sizes[c]) < FEW)
 
     @cached_property
     def judged_on(self) -> tuple[Interval, Interval, int]:
-        """Last third, rise and number of prompts over classes of `FEW` prompts or more.
+        """Last third, rise and number of prompts over classes with at least `FEW` prompts.
 
-        All classes where none is rare; where fewer than two are left, those of all classes.
+        All classes where none is rare; where fewer than two are left, the values of all classes.
         """
         usual = (self.last_third, self.rise, self.count)
         if not self.rare or len(self.rare) > len(self.classes) - 2:
@@ -294,7 +294,7 @@ class ExtractionResult(Result):
 
     @property
     def left_out(self) -> tuple[str, ...]:
-        """Rare classes without which it is judged; none where too few others are left."""
+        """Rare classes that the test leaves out; none where too few others are left."""
         return self.rare if self.judged_on[2] < self.count else ()
 
 
@@ -307,7 +307,7 @@ class AttentionReading(OfPatterns, Reading[Tensor]):
     target_only: ClassVar[bool] = True
 
     def reduce(self, site: Site, activation: Tensor, segment: Segment) -> Tensor:
-        """`[batch, label]`."""
+        """Attention `[batch, label]`."""
         rows = activation[segment.rows, :, segment.target_row].float()
         classes = torch.arange(self.n_labels, device=rows.device)
         members = (segment.src_classes[..., None] == classes).float()
@@ -320,7 +320,7 @@ def extraction_result(
     labels: tuple[str, ...],
     two_classes: TwoClasses = "normalised",
 ) -> ExtractionResult:
-    """Curves from what `AttentionReading` read and the class each prompt counts as."""
+    """The curves, from the attention that `AttentionReading` read and the class each prompt counts as."""
     auc, drawn, redrawn = resampled(attention, truth_classes, two_classes)
     classes = tuple(int(c) for c in truth_classes.unique())
     fields = curve_fields(auc, drawn, len(truth_classes))
@@ -342,8 +342,8 @@ class Extraction(Measurement[ExtractionResult]):
     """Attention from the target to the label words, its AUC and R by layer.
 
     Attributes:
-        truth: The model's own `prediction`, or the `gold` class.
-        two_classes: With two classes left, `normalised` scores or the `reference` reading.
+        truth: The model's `prediction`, or the `gold` class.
+        two_classes: With two classes left, `normalised` scores or the `reference` scoring.
 
     Raises:
         RunError: unknown choice.
@@ -358,11 +358,11 @@ class Extraction(Measurement[ExtractionResult]):
     why_not = "it asks whether attention to the label words of a class tells the answer, and here no demonstration shows the answer's class"
 
     def reads_first_tokens(self) -> bool:
-        """No: whole words are scored where the prompts say so."""
+        """False: whole words are scored where the prompts say so."""
         return False
 
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
-        """Refuse prompts without what is attended to, or without the truth asked for.
+        """Refuse prompts without label words to attend to, or without the truth asked for.
 
         Raises:
             PromptError: no demonstrations, or no answers for `truth="gold"`.
@@ -396,7 +396,7 @@ extraction = door(
 
 
 def share_note(fields: dict[str, Any]) -> tuple[str, ...]:
-    """Says why R is undefined, if it is."""
+    """The reason why R is undefined, if it is."""
     denominator = Interval(*fields["sums"][0].tolist())
     if not fields["auc"].isfinite().any() or clearly_positive(fields["sums"][0]):
         return ()

@@ -1,1 +1,1 @@
-"""Texts written by the model, and what each step of the writing reads."""
+"""Generation: texts written by the model, and the attention of each step."""

@@ -1,10 +1,10 @@
-"""`generate`: texts written after prompts, with interventions in place, and what each step reads.
+"""`generate`: texts written after prompts, with interventions in place, and the attention of each step.
 
 Rows of the prompt are computed once, those of new tokens one by one on kept keys and values.
-What an intervention does by positions or roles of the prompt (`Isolate`, `Reweight`, everything
-`at="target"`) it does in the rows of the prompt; new rows are left alone, and see what it changed
-in the keys and values. What acts `at="all"` acts in new rows too. So every step gives what a run of
-the whole text so far gives under the same interventions (`path="whole"` computes it so).
+Interventions by positions or roles of the prompt (`Isolate`, `Reweight`, everything
+`at="target"`) act in the rows of the prompt; new rows are left unchanged, and see their effect
+in the keys and values. Interventions `at="all"` act in new rows too. So every step gives the values of a run of
+the whole text so far under the same interventions (`path="whole"` computes it so).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -67,7 +67,7 @@ NONE = -1
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class GenerateResult(Result):
-    """Texts written after prompts, and which earlier spans each step read.
+    """Texts written after prompts, and the attention of each step to earlier spans.
 
     The row that writes a token is that of the token before it; the first is the prompt's last.
 
@@ -75,18 +75,18 @@ class GenerateResult(Result):
         tokens: Ids of each text, -1 after its end.
         log_probs: Log-probability of each token under the model itself (temperature 1, nothing left
             out), in nats; not-a-number after the end.
-        texts: What was written, without end tokens and up to a text given as stop.
-        pieces: What each token adds to the text.
+        texts: The written text, without end tokens and up to a text given as stop.
+        pieces: Text that each token adds.
         endings: Why each text ended: `end` token, `stop`, or `length`.
         attention: Attention of the row that wrote each token, summed over each span, mean over
             heads; not-a-number after the end; None if it was not read.
         spans: Names of the spans: texts and label words of the demonstrations, template, query, and
-            what was written before.
-        sizes: Columns of each span that each step saw.
-        reads: The same attention by column, mean over the last third of the layers, of each prompt;
-            0 at columns that were not there yet.
-        columns: Text of these columns, of each prompt.
-        column_spans: The span each of them belongs to.
+            the previously written tokens.
+        sizes: Number of columns of each span that each step saw.
+        reads: The same attention by column, mean over the last third of the layers, for each prompt;
+            0 at columns that did not exist yet.
+        columns: Text of these columns, for each prompt.
+        column_spans: Span that each column belongs to.
     """
 
     shows: ClassVar[tuple[str, ...]] = ("spans", "steps")
@@ -108,8 +108,8 @@ class GenerateResult(Result):
     def quantities(self) -> dict[str, Quantity]:
         """Mean log-probability and length of texts; attention to spans, and its lift.
 
-        The lift of a span is its attention over the share of columns it has: 1 is what even
-        attention gives. Both are means over the steps of a text.
+        The lift of a span is its attention divided by its fraction of the columns: 1 corresponds to uniform
+        attention. Both are means over the steps of a text.
         """
         length = (self.tokens != NONE).sum(1).double()
         quantities = {
@@ -143,10 +143,10 @@ class GenerateResult(Result):
         return self.attention, self.sizes
 
     def lift(self, kind: str = LABEL_WORD) -> Interval:
-        """Attention to spans of one kind together, over an even share, in the last third of the layers.
+        """Attention to all spans of one type, relative to uniform attention, in the last third of the layers.
 
         Args:
-            kind: `label word`, `text`, `template`, ...: how the names of its spans begin.
+            kind: `label word`, `text`, `template`, ...: the beginning of the names of its spans.
 
         Raises:
             ResultError: no such span, or no attention was read.
@@ -172,7 +172,7 @@ class GenerateResult(Result):
 
     @property
     def ended(self) -> dict[str, int]:
-        """How many texts ended why."""
+        """Number of texts by the reason they ended."""
         return {ending: self.endings.count(ending) for ending in dict.fromkeys(self.endings)}
 
     @cached_property
@@ -183,11 +183,11 @@ class GenerateResult(Result):
 
     @property
     def status(self) -> Status:
-        """Of the claim that writing attends to label words more than to as many other tokens."""
+        """Status of the claim that writing attends to label words more than to the same number of other tokens."""
         return judged(self.label_lift, null=1.0, prompts=self.count)
 
     def on_page(self) -> tuple[str, ...]:
-        """What steps read, by span and by token, if it was read."""
+        """Attention of the steps, by span and by token, if it was read."""
         return () if self.attention is None else self.shows
 
     def by_prompt(self, quantity: str | None = None) -> "pd.DataFrame":
@@ -211,27 +211,27 @@ class GenerateResult(Result):
 
 @dataclass(frozen=True)
 class Generate(Measurement[GenerateResult]):
-    """Texts written after prompts, and which earlier spans each step reads.
+    """Texts written after prompts, and the attention of each step to earlier spans.
 
     Attributes:
-        max_new_tokens: Tokens of a text at most.
-        do_sample: Draw tokens; else the likeliest is written (greedy).
-        temperature: Divides the logits tokens are drawn by.
-        top_k: Draw from so many of the likeliest only.
-        top_p: Draw from the likeliest that hold this probability together.
-        seed: Of the draws; a prompt's draws depend on its number, not on its batch.
-        stop: Texts and token ids at which a text ends, besides the model's own end token.
+        max_new_tokens: Maximum number of tokens of a text.
+        do_sample: Sample tokens; else the top token is written (greedy).
+        temperature: Temperature the logits are divided by for sampling.
+        top_k: Sample only from this many top tokens.
+        top_p: Sample from the top tokens that together have this probability.
+        seed: Seed of the draws; a prompt's draws depend on its number, not on its batch.
+        stop: Texts and token ids at which a text ends, besides the model's end token.
         attention: Read the attention of every step.
-        context: Demonstrations kept as keys and values (`CompressContext`): only the queries are read,
+        context: Demonstrations kept as keys and values (`CompressContext`): only the queries are run,
             after it.
-        over_trust: Judge candidates by over-trust, in beams, with roll-back (`OverTrust()`), instead
-            of writing the likeliest.
+        over_trust: Penalise candidates by over-trust, in beams, with roll-back (`OverTrust()`), instead
+            of greedy writing.
 
     Raises:
         RunError: no new tokens, a temperature, `top_k` or `top_p` out of range or without effect, a
             stop the model does not know, or an intervention that did nothing or that the context was
             not made under.
-        PromptError: a prompt without so much room after it, or with other demonstrations than the
+        PromptError: a prompt without enough room after it, or with other demonstrations than the
             context.
         ModelError: another model than the context's.
     """
@@ -250,17 +250,17 @@ class Generate(Measurement[GenerateResult]):
     takes = ANSWER_KINDS
 
     def reads_first_tokens(self) -> bool:
-        """No: it reads no answers."""
+        """False: it reads no answers."""
         return False
 
     def __call__(self, model: Any, prompts: PromptBatch, **how: Unpack[How]) -> GenerateResult:
-        """As for any measurement; interventions are by default those the context was made under."""
+        """Run as any measurement; by default under the interventions the context was made under."""
         if self.context is not None:
             how.setdefault("interventions", self.context.interventions)
         return super().__call__(model, prompts, **how)
 
     def variants(self) -> dict[str, Any]:
-        """The fields, and what recognises the context."""
+        """The fields, and the identity of the context."""
         fields = super(Generate, replace(self, context=None, over_trust=None)).variants()
         judged = {} if self.over_trust is None else {"over_trust": asdict(self.over_trust)}
         known = {} if self.context is None else PredictBehind(self.context, 1).variants()
@@ -283,11 +283,11 @@ class Generate(Measurement[GenerateResult]):
 
     @property
     def choice(self) -> Choice:
-        """How tokens are chosen."""
+        """Settings of the choice of tokens."""
         return Choice(self.do_sample, self.temperature, self.top_k, self.top_p, self.seed)
 
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
-        """Refuse prompts without room after them.
+        """Refuse prompts without room for the text after them.
 
         Raises:
             PromptError: a prompt and its text are longer than the context.
@@ -301,7 +301,7 @@ class Generate(Measurement[GenerateResult]):
                 raise PromptError("After a context, prompts must end with their targets.")
 
     def check_options(self, model: LanguageModel, data: PromptBatch, options: Options) -> None:
-        """Refuse interventions a context was not made under, and computing it again.
+        """Refuse interventions a context was not made under, and recomputing the context.
 
         Raises:
             RunError: names the intervention or the option.
@@ -316,17 +316,17 @@ class Generate(Measurement[GenerateResult]):
             )
 
     def passes(self, model: LanguageModel, data: PromptBatch) -> Sequence[Pass]:
-        """None that could be known beforehand."""
+        """No passes are known beforehand."""
         return []
 
     def result(self, model: LanguageModel, data: PromptBatch, read: list[Any]) -> GenerateResult:
-        """That of the plain model."""
+        """The result of the plain model."""
         return self._written(model, data, Options())
 
     def steps(
         self, model: LanguageModel, data: PromptBatch, options: Options
     ) -> Steps[GenerateResult]:
-        """What is to be run depends on what was written before."""
+        """Write step by step; each run depends on the tokens written before."""
         yield []
         return self._written(model, data, options)
 
@@ -364,7 +364,7 @@ class Generate(Measurement[GenerateResult]):
             yield Segment.build(model, data[indices], indices)
 
     def _short(self, model: LanguageModel, data: PromptBatch) -> PromptBatch:
-        """The prompts as the context lets them be read: of text anchors what is left of each."""
+        """The prompts as the context requires them: with text anchors, their shortened forms."""
         return data if self.context is None else self.context.stand_in(model, data).prompts
 
     def loop(
@@ -375,7 +375,7 @@ class Generate(Measurement[GenerateResult]):
         *,
         again: bool = False,
     ) -> Loop:
-        """How the texts of these prompts are written."""
+        """The loop that writes the texts of these prompts."""
         readings = [AttentionRow()] if self.attention else []
         return Loop(
             Writer(readings, interventions),
@@ -388,7 +388,7 @@ class Generate(Measurement[GenerateResult]):
 
 
 def generation(written: Sequence[Text], prompts: PromptBatch, loop: Loop) -> GenerateResult:
-    """The result of texts written after prompts."""
+    """The result from the texts written after prompts."""
     longest = max(len(text.tokens) for text in written)
     tokens = torch.full((len(written), longest), NONE)
     log_probs = torch.full((len(written), longest), torch.nan)
@@ -409,7 +409,7 @@ def generation(written: Sequence[Text], prompts: PromptBatch, loop: Loop) -> Gen
 def _attention(
     written: Sequence[Text], prompts: PromptBatch, loop: Loop, longest: int
 ) -> dict[str, Any]:
-    """The fields of `GenerateResult` that hold what was read."""
+    """The fields of `GenerateResult` that hold attention."""
     spans = loop.spans
     mass = torch.full((len(written), longest, *written[0].masses[0].shape), torch.nan)
     sizes = torch.zeros(len(written), longest, len(spans))
@@ -442,10 +442,10 @@ def _attention(
 
 
 def check_count(count: int) -> None:
-    """Refuse texts of no tokens.
+    """Refuse texts without tokens.
 
     Raises:
-        RunError: says what to ask for.
+        RunError: gives the allowed values.
     """
     if count < 1:
         raise RunError(
@@ -458,7 +458,7 @@ def check_room(model: LanguageModel, prompts: PromptBatch, count: int) -> None:
     """Refuse prompts whose texts would not fit into the context.
 
     Raises:
-        PromptError: names the prompt and how much room there is.
+        PromptError: names the prompt and the available room.
         RunError: a model on a server.
     """
     if isinstance(model, ServerModel):

@@ -1,7 +1,7 @@
-"""Texts written step by step: choose a token, compute its row, look whether the text ends.
+"""Texts written step by step: choose a token, compute its row, check whether the text ends.
 
-The token chosen is the likeliest, or one drawn: logits are divided by the temperature; only the `top_k`
-largest stay, then the fewest whose probabilities add up to `top_p` at least; one of them is drawn in
+The chosen token is the top one, or is sampled: logits are divided by the temperature; only the `top_k`
+largest stay, then the fewest whose probabilities add up to at least `top_p`; one of them is drawn in
 proportion. All in float64. Draws of a prompt depend on the seed and on its number, not on its batch.
 """
 
@@ -24,14 +24,14 @@ from icl_mech.segments import Segment
 
 @dataclass(frozen=True)
 class Choice:
-    """How tokens are chosen.
+    """Settings of the choice of tokens.
 
     Attributes:
-        do_sample: Draw; else the likeliest, the first of equals.
-        temperature: Below 1 sharpens, above 1 flattens what is drawn from.
-        top_k: Only so many of the likeliest.
-        top_p: Only the likeliest that hold this probability together.
-        seed: Of the draws.
+        do_sample: Sample; else take the top token, the first on ties.
+        temperature: Below 1 sharpens, above 1 flattens the sampling distribution.
+        top_k: Only this many top tokens.
+        top_p: Only the top tokens that together have this probability.
+        seed: Seed of the draws.
     """
 
     do_sample: bool = False
@@ -44,7 +44,7 @@ class Choice:
         """Check the numbers.
 
         Raises:
-            RunError: names what is out of range, or would have no effect.
+            RunError: names the number that is out of range, or would have no effect.
         """
         check_fields(self)
         if not 0 < self.temperature < float("inf"):
@@ -61,7 +61,7 @@ class Choice:
             )
 
     def draws(self, number: int) -> np.random.Generator:
-        """The random numbers of one prompt, by its number in the run."""
+        """Random number generator of one prompt, by its number in the run."""
         return np.random.default_rng([self.seed, number])
 
     def next_tokens(
@@ -70,7 +70,7 @@ class Choice:
         """One token for each prompt.
 
         Args:
-            logits: Of the next token.
+            logits: Logits of the next token.
             draws: The random numbers of each prompt.
         """
         if not self.do_sample:
@@ -84,7 +84,7 @@ class Choice:
         return torch.maximum(at, first).clamp(max=logits.shape[-1] - 1)
 
     def narrowed(self, logits: Float[Tensor, "batch vocab"]) -> Float[Tensor, "batch vocab"]:
-        """Logits of what is drawn from, in float64; minus infinity at all other tokens."""
+        """Logits of the sampling distribution, in float64; minus infinity at all other tokens."""
         kept = logits.double() / self.temperature
         if self.top_k is not None:
             least = kept.topk(min(self.top_k, kept.shape[-1])).values[:, -1:]
@@ -99,7 +99,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Known:
-    """Texts that were chosen before, of each prompt of the run."""
+    """Texts that are already known, for each prompt of the run."""
 
     texts: tuple[tuple[int, ...], ...]
 
@@ -108,7 +108,7 @@ class Known:
         return iter(self.texts[number])
 
     def next_tokens(self, logits: Float[Tensor, "batch vocab"], draws: Sequence[Any]) -> Tensor:
-        """The next of each."""
+        """The next token of each prompt."""
         return torch.tensor([next(text) for text in draws], device=logits.device)
 
 
@@ -120,13 +120,13 @@ Ending = Literal["end", "stop", "length"]
 
 @dataclass(frozen=True, eq=False)
 class Stops:
-    """What ends a text.
+    """Conditions that end a text.
 
     Attributes:
-        tokenizer: Of the model.
+        tokenizer: Tokenizer of the model.
         ends: End tokens of the model.
-        ids: Tokens given.
-        words: Texts given.
+        ids: Given tokens.
+        words: Given texts.
     """
 
     tokenizer: Any
@@ -136,7 +136,7 @@ class Stops:
 
     @classmethod
     def of(cls, model: LanguageModel, stop: Stop) -> "Stops":
-        """Those of a model, and those given.
+        """Conditions from a model and the given stops.
 
         Raises:
             RunError: a model without a tokenizer, an empty text, or a token the model does not have.
@@ -160,7 +160,7 @@ class Stops:
         return cls(model.tokenizer, end_tokens(model), ids, words)
 
     def ending(self, tokens: Sequence[int]) -> Ending | None:
-        """Whether what is written ends here, and why."""
+        """The reason why the text ends here; None if it goes on."""
         if tokens[-1] in self.ends:
             return "end"
         if tokens[-1] in self.ids:
@@ -170,19 +170,19 @@ class Stops:
         return None
 
     def text(self, tokens: Sequence[int]) -> str:
-        """What was written, end tokens left out."""
+        """The written text, end tokens left out."""
         kept = [token for token in tokens if token not in self.ends]
         return decoded(self.tokenizer, kept)
 
     def shown(self, tokens: Sequence[int]) -> str:
-        """The same up to a text given."""
+        """The written text up to a given stop text."""
         text = self.text(tokens)
         places = [text.find(word) for word in self.words if word in text]
         return text[: min(places)] if places else text
 
 
 def end_tokens(model: LanguageModel) -> frozenset[int]:
-    """Those of the model's own settings for generation, and of its tokenizer."""
+    """End tokens from the model's settings for generation, and from its tokenizer."""
     source = getattr(model.wrapped, "original_model", model.wrapped)
     settings = getattr(source, "generation_config", None)
     tokens: set[int] = set()
@@ -192,7 +192,7 @@ def end_tokens(model: LanguageModel) -> frozenset[int]:
 
 
 def decoded(tokenizer: Any, tokens: Sequence[int]) -> str:
-    """Tokens as text, nothing tidied."""
+    """Tokens as text, without clean-up."""
     text: str = tokenizer.decode(list(tokens), clean_up_tokenization_spaces=False)
     return text
 
@@ -200,7 +200,7 @@ def decoded(tokenizer: Any, tokens: Sequence[int]) -> str:
 def pieces(tokenizer: Any, tokens: Sequence[int]) -> tuple[str, ...]:
     """The text each token adds; together they are the whole text.
 
-    A token that is only a part of a character adds nothing before the character is whole.
+    A token that is only a part of a character adds nothing until the character is complete.
     """
     texts, before = [], ""
     for count in range(1, len(tokens) + 1):
@@ -213,14 +213,14 @@ def pieces(tokenizer: Any, tokens: Sequence[int]) -> tuple[str, ...]:
 
 @dataclass(eq=False)
 class Text:
-    """What was written after one prompt.
+    """Text written after one prompt, with its attention.
 
     Attributes:
         tokens: Ids.
-        log_probs: Of each token, under the model itself (temperature 1, nothing left out).
+        log_probs: Log-probability of each token, under the model itself (temperature 1, nothing left out).
         masses: Attention of the row that wrote each token, by layer and span.
         rows: The same by column, mean over the last third of the layers.
-        places: The position in the prompt of each column the first row saw.
+        places: Position in the prompt of each column the first row saw.
         ending: Why it ended.
     """
 
@@ -234,15 +234,15 @@ class Text:
 
 @dataclass(frozen=True, eq=False)
 class Loop:
-    """How texts are written.
+    """The loop that writes texts.
 
     Attributes:
         writer: Computes rows, and reads attention if it has the reading.
-        choice: Of tokens.
-        stops: What ends a text.
-        longest: Tokens of a text at most.
+        choice: Settings of the choice of tokens.
+        stops: Conditions that end a text.
+        longest: Maximum number of tokens of a text.
         spans: Names of the spans, if attention is read.
-        again: Every step computes the whole text again, without keys and values.
+        again: Every step recomputes the whole text, without keys and values.
     """
 
     writer: Writer
@@ -290,7 +290,7 @@ class Loop:
         return ending is not None or len(text.tokens) == self.longest
 
     def _read(self, written: Written, places: Int[Tensor, "batch src"], texts: list[Text]) -> None:
-        """The attention of a step, added up over spans and kept by column."""
+        """Record the attention of a step, summed over spans and by column."""
         (values,) = written.values
         rows = torch.stack(list(values.values()), dim=1).cpu()
         real = written.segment.on_host[1] >= 0
@@ -320,6 +320,6 @@ def _places(segment: Segment, spans: Sequence[str]) -> Int[Tensor, "batch src"]:
 
 
 def _longer(places: Int[Tensor, "batch src"], spans: Sequence[str]) -> Int[Tensor, "batch _"]:
-    """With one column more, of what was written."""
+    """Add one column, for a written token."""
     new = places.new_full((len(places), 1), spans.index(WRITTEN) if spans else 0)
     return torch.cat([places, new], dim=1)

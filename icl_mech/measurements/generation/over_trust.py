@@ -1,14 +1,14 @@
-"""`OverTrust`: beams whose candidates are judged by over-trust, with roll-back.
+"""`OverTrust`: beam search whose candidates are penalised by over-trust, with roll-back.
 
-At each step the likeliest `candidates` of every beam are computed one token ahead. The penalty of
-each (`icl_mech.metrics.over_trust_penalty`) is taken off its logit, all other tokens are out, and
+At each step the top `candidates` of every beam are computed one token ahead. The penalty of
+each (`icl_mech.metrics.over_trust_penalty`) is subtracted from its logit, all other tokens are excluded, and
 beams are chosen as in beam search. If the steps of all beams point to one column too often, writing
-goes back to just after that column: the tokens chosen there are out, and that token is chosen anew from the
+goes back to just after that column: the tokens chosen there are excluded, and that token is chosen anew from the
 whole vocabulary, without penalty.
 
-Scores are kept in float64 (the reference: float16), and what is no candidate is never written (the
-reference gives it the logit -999, which penalties above 1000 undercut: it then writes tokens that
-were no candidates). After a roll-back, rejected tokens are level with the least likely one, as there.
+Scores are kept in float64 (the reference: float16), and tokens that are not candidates are never written (the
+reference gives them the logit -999, which penalties above 1000 undercut: it then writes tokens that
+were not candidates). After a roll-back, rejected tokens are level with the least likely one, as in the reference.
 With one beam and `weight=0` it is greedy writing, as long as nothing is rolled back.
 
 Source: Huang et al. 2024, *OPERA*, §3; released code, `opera_beam_search`.
@@ -36,18 +36,18 @@ from icl_mech.prompts import Prompt, PromptBatch
 from icl_mech.segments import Segment
 
 EARLIEST = 10
-"""Columns before this one are never gone back to."""
+"""First column that a roll-back may return to."""
 
 
 @dataclass(frozen=True)
 class OverTrust:
-    """How candidates are judged.
+    """Settings of the penalty and the roll-back.
 
     Attributes:
-        beams: Texts kept at a time.
-        candidates: Tokens of each beam that are looked at.
-        weight: How much of the penalty is taken off.
-        threshold: Steps that may point to one column; more, and writing goes back.
+        beams: Number of texts kept at a time.
+        candidates: Number of tokens considered for each beam.
+        weight: Factor of the penalty.
+        threshold: Number of steps that may point to one column; with more, writing goes back.
     """
 
     beams: Count = 5
@@ -59,7 +59,7 @@ class OverTrust:
         """Check the numbers.
 
         Raises:
-            RunError: names what is out of range.
+            RunError: names the number that is out of range.
         """
         check_fields(self)
         if not 0 <= self.weight < float("inf"):
@@ -68,14 +68,14 @@ class OverTrust:
 
 @dataclass(frozen=True, eq=False)
 class Beams:
-    """Texts of one length, and what is known after them.
+    """Texts of one length, and the model's state after them.
 
     Attributes:
-        texts: Tokens written.
-        logits: Of the next token.
+        texts: Written tokens.
+        logits: Logits of the next token.
         rows: Attention among written tokens (`head_maximum`), the row of each and of none before.
         mass: Attention of the last row to the given tokens.
-        inner: What goes on from here.
+        inner: State from which to continue.
     """
 
     texts: tuple[tuple[int, ...], ...]
@@ -90,26 +90,26 @@ class Stepper(Protocol):
     """Computes rows for a search."""
 
     def begin(self, beams: int) -> Beams:
-        """So many times the prompt, nothing written."""
+        """Start this many beams at the prompt, with nothing written."""
 
     def extend(self, beams: Beams, parents: Sequence[int], tokens: Sequence[int]) -> Beams:
-        """Each token after its parent."""
+        """Append each token to its parent."""
 
     def picked(self, beams: Beams, rows: Sequence[int]) -> Beams:
-        """Some of the beams, in this order."""
+        """Select some of the beams, in this order."""
 
 
 @dataclass(eq=False)
 class Search:
-    """Writing with over-trust; remembers what a roll-back needs.
+    """Search with over-trust; keeps the history that a roll-back needs.
 
     Attributes:
         stepper: Computes rows.
         how: Settings.
         windows: Length of the window of each step.
         pointed: The column each step pointed to.
-        backs: Where a step went back to, -1 where it did not.
-        texts: What each step wrote after, one text for each beam.
+        backs: Step to which each step went back, -1 where it did not.
+        texts: Texts after each step, one for each beam.
     """
 
     stepper: Stepper
@@ -120,7 +120,7 @@ class Search:
     texts: list[tuple[tuple[int, ...], ...]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Nothing written yet."""
+        """Start with nothing written."""
         self._locations: list[Int[Tensor, " beam"]] = []
         self._before: dict[int, tuple[Beams, Tensor]] = {}
         self._chosen: dict[int, list[tuple[int, int]]] = {}
@@ -128,9 +128,9 @@ class Search:
         self._used: Counter[int] = Counter()
 
     def write(self, longest: int, ends: frozenset[int] = frozenset()) -> tuple[int, ...]:
-        """The best text of so many tokens, or one that ended before, by mean log-probability.
+        """The best text of at most this many tokens, by mean log-probability.
 
-        It is over when as many texts have ended as there are beams.
+        The search is over when as many texts have ended as there are beams.
         """
         count = self.how.beams
         beams = self.stepper.begin(count)
@@ -169,7 +169,7 @@ class Search:
     def _judged(
         self, beams: Beams, scores: Tensor
     ) -> tuple[Beams, Tensor, Tensor, tuple[Tensor, Beams] | None]:
-        """What the next token is chosen from: beams, their scores, and logits."""
+        """Input of the choice of the next token: beams, their scores, and logits."""
         length, count = len(beams.texts[0]), self.how.candidates
         self._before[length] = (beams, scores)
         tried = beams.logits.topk(min(count, beams.logits.shape[1]), dim=-1).indices
@@ -195,7 +195,7 @@ class Search:
         return beams, scores, allowed.scatter(1, tried, taken), (tried, ahead)
 
     def _back(self, location: int) -> int | None:
-        """Where to go back to, if too many steps of every beam point to one column."""
+        """The step to go back to, if too many steps of every beam point to one column; else None."""
         pointing = (torch.stack(self._locations) == location).sum(0)
         if location < EARLIEST or not bool((pointing > self.how.threshold).all()):
             return None
@@ -206,7 +206,7 @@ class Search:
         return None
 
     def _returned(self, back: int) -> tuple[Beams, Tensor, Tensor]:
-        """As it was before a token was chosen, with what was chosen then out."""
+        """The state before a token was chosen, with the tokens then chosen excluded."""
         beams, scores = self._before[back]
         del self._locations[back + 1 :]
         rejected = self._rejected.setdefault(back, set())
@@ -220,7 +220,7 @@ class Search:
     def _next(
         self, beams: Beams, ahead: tuple[Tensor, Beams] | None, chosen: list[tuple[int, int]]
     ) -> Beams:
-        """The beams that were chosen; candidates are computed already."""
+        """The chosen beams; candidates are computed already."""
         if ahead is not None:
             tried, computed = ahead
             places = {
@@ -235,7 +235,7 @@ class Search:
 
 
 def _mode(values: Int[Tensor, " n"]) -> Tensor:
-    """The commonest, the smallest of equals."""
+    """The most frequent value, the smallest on ties."""
     return values.bincount().argmax()
 
 
@@ -251,17 +251,17 @@ class LastPattern(Reading[list[Tensor]]):
         return [Site("pattern", info.n_layers - 1)]
 
     def reduce(self, site: Site, activation: Tensor, segment: Segment) -> Tensor:
-        """`[batch, src]`."""
+        """Attention `[batch, src]`."""
         rows = activation[segment.rows, :, segment.target_row]
         return head_maximum(rows[:, :, None])[:, 0]
 
     def collect(self, kept: Kept) -> list[Tensor]:
-        """`[site, src]` of each prompt."""
+        """Attention `[site, src]` of each prompt."""
         return kept.per_prompt()
 
 
 class ModelStepper:
-    """Rows after one prompt."""
+    """Stepper that computes rows after one prompt."""
 
     def __init__(
         self,
@@ -270,13 +270,13 @@ class ModelStepper:
         index: int,
         interventions: Sequence[Intervention],
     ) -> None:
-        """Of prompt number `index` of the run, under these interventions."""
+        """Prepare prompt number `index` of the run, under these interventions."""
         self.model, self.prompts, self.index = model, prompts, index
         self.writer = Writer([LastPattern()], interventions)
         self.given = torch.tensor(given_tokens(prompts[index]), dtype=torch.long)
 
     def begin(self, beams: int) -> Beams:
-        """So many times the prompt, nothing written."""
+        """Start this many beams at the prompt, with nothing written."""
         rows = [self.index] * beams
         written = self.writer.begin_writing(Segment.build(self.model, self.prompts[rows], rows))
         return Beams(
@@ -288,7 +288,7 @@ class ModelStepper:
         )
 
     def extend(self, beams: Beams, parents: Sequence[int], tokens: Sequence[int]) -> Beams:
-        """Each token after its parent."""
+        """Append each token to its parent."""
         texts = tuple((*beams.texts[p], token) for p, token in zip(parents, tokens, strict=True))
         behind = following(beams.inner.kept(parents), tokens)
         written = self.writer.go_on(behind, texts)
@@ -301,7 +301,7 @@ class ModelStepper:
         return Beams(texts, logits, rows, row[:, self.given].sum(1), written)
 
     def picked(self, beams: Beams, rows: Sequence[int]) -> Beams:
-        """Some of the beams, in this order."""
+        """Select some of the beams, in this order."""
         chosen = list(rows)
         texts = tuple(beams.texts[row] for row in chosen)
         kept = beams.inner.kept(chosen)

@@ -1,4 +1,4 @@
-"""What the row of each written token reads: its attention, and the spans of the prompt this falls on."""
+"""Readings of the row of each written token: its attention, and the spans of the prompt it falls on."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ from icl_mech.prompts import Prompt, Role
 from icl_mech.segments import Segment
 
 LABEL_WORD = "label word"
-"""How the names of spans of label words begin."""
+"""Beginning of the names of label-word spans."""
 
 OF_DEMONSTRATIONS: dict[Role, str] = {"demo_text": "text {}", "label_word": f"{LABEL_WORD} {{}}"}
-"""Spans of their own for each demonstration."""
+"""Roles with a separate span for each demonstration."""
 
 FIRST = "first token"
-"""Kept apart whatever its role: in most models attention rests there."""
+"""A separate span whatever its role: in most models it is an attention sink."""
 
 NAMES: dict[Role, str] = {
     "bos": FIRST,
@@ -31,12 +31,12 @@ NAMES: dict[Role, str] = {
 }
 
 WRITTEN = "written"
-"""The span of what was written so far."""
+"""The span of the tokens written so far."""
 
 
 @dataclass
 class AttentionRow(Reading[Tensor]):
-    """Attention of the target's row to every column, mean over heads."""
+    """Attention of the target's row to every column, averaged over heads."""
 
     target_only: ClassVar[bool] = True
     ragged: ClassVar[bool] = True
@@ -46,16 +46,16 @@ class AttentionRow(Reading[Tensor]):
         return [Site("pattern", layer) for layer in range(info.n_layers)]
 
     def reduce(self, site: Site, activation: Tensor, segment: Segment) -> Tensor:
-        """`[batch, src]`."""
+        """Attention `[batch, src]`."""
         return activation[segment.rows, :, segment.target_row].float().mean(1)
 
     def collect(self, kept: Kept) -> Tensor:
-        """`[row, layer, src]`."""
+        """Attention `[row, layer, src]`."""
         return torch.stack(kept.per_prompt())
 
 
 def span_names(prompts: Sequence[Prompt]) -> tuple[str, ...]:
-    """All spans of some prompts, those of demonstrations in their order, then `WRITTEN`."""
+    """Names of all spans of some prompts, those of demonstrations in their order, then `WRITTEN`."""
     names: dict[str, None] = {}
     for prompt in prompts:
         names |= dict.fromkeys(span_of(prompt))
@@ -70,7 +70,7 @@ def span_names(prompts: Sequence[Prompt]) -> tuple[str, ...]:
 
 
 def span_of(prompt: Prompt) -> list[str]:
-    """The span each token of a prompt belongs to; its first token is one of its own."""
+    """Span that each token of a prompt belongs to; the first token is a separate span."""
     names: list[str] = []
     for span in prompt.spans:
         numbered = OF_DEMONSTRATIONS.get(span.role)

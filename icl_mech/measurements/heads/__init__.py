@@ -1,1 +1,1 @@
-"""Heads that attend to label words, and what is lost without them."""
+"""Heads that attend to label words, and the effect of ablating them."""

@@ -1,8 +1,8 @@
-"""Ablation at the target: what is lost with true, and won with false demonstrations.
+"""Ablation at the target: accuracy lost with true, and gained with false demonstrations.
 
 The same pairs of prompts are run unablated and under each ablation, all on one path, so that equal
-scores are equal; calibrated accuracy has thresholds of its own in every run. *Gap reduction* is `1 - (true - ablated false) / (true -
-false)` with unablated `true` and `false`.
+scores are equal; calibrated accuracy has separate thresholds in every run. *Gap reduction* is `1 - (true - ablated
+false) / (true - false)` with unablated `true` and `false`.
 
 Source: Halawi et al. 2023, *Overthinking the Truth*, §4 and §5.
 """
@@ -47,13 +47,13 @@ CHANGE = "change of calibrated accuracy"
 
 
 class Drawn(NamedTuple):
-    """What random heads do.
+    """Gap reduction by random heads.
 
     Attributes:
-        draws: How many draws there are.
-        mean: Over draws.
-        low: End of 95 % of the draws.
-        high: The other end.
+        draws: Number of draws.
+        mean: Mean over draws.
+        low: Lower end of the central 95 % of the draws.
+        high: Upper end.
     """
 
     draws: int
@@ -67,9 +67,9 @@ class AblationResult(OwnChoices, Result):
     """Calibrated scores of every pair of prompts under every condition.
 
     Attributes:
-        scores: By condition, side (`true`, `false` demonstrations) and prompt.
+        scores: Scores by condition, side (`true`, `false` demonstrations) and prompt.
         conditions: Names; the first is `none`, random draws are called `random heads`.
-        tie_counts: How many scores are ties, nearly ties, and there at all, by condition and side.
+        tie_counts: Number of scores that are ties, nearly ties, and in all, by condition and side.
         n_labels, reachable: Number of classes, and calibrated accuracy of a perfect classifier, or None.
         own_choices: Answers are choices of each prompt, whose accuracy is not calibrated.
     """
@@ -91,10 +91,10 @@ class AblationResult(OwnChoices, Result):
         return Ties.of(self.tie_counts)
 
     def quantities(self) -> dict[str, Quantity]:
-        """Accuracies, the gap, and what each condition does to them; random draws averaged.
+        """Accuracies, the gap, and the effect of each condition on them; random draws averaged.
 
-        `change` is accuracy under the condition minus without it, paired. `gap_reduction` is the share
-        of the gap that the condition closes; there is none where the interval of the gap includes 0.
+        `change` is accuracy under the condition minus without it, paired. `gap_reduction` is the fraction
+        of the gap that the condition closes; it is undefined where the interval of the gap includes 0.
         """
         drawn = [self.scores[self.places(name)].mean(0) for name in self.names]
         scores = torch.stack(drawn).permute(2, 0, 1)
@@ -118,16 +118,16 @@ class AblationResult(OwnChoices, Result):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Conditions, random draws as one."""
+        """Names of the conditions, random draws as one."""
         return tuple(dict.fromkeys(self.conditions))
 
     def more_columns(self) -> Mapping[str, list[int]]:
-        """How many runs each row is the mean of."""
+        """Number of runs that each row is the mean of."""
         draws = [self.conditions.count(name) for name in self.names]
         return {"draws": [count for count in draws for _ in SIDES]}
 
     def places(self, condition: str) -> list[int]:
-        """Where the runs of a condition stand in `conditions`.
+        """Indices of the runs of a condition in `conditions`.
 
         Raises:
             ResultError: unknown condition.
@@ -147,7 +147,7 @@ class AblationResult(OwnChoices, Result):
 
     @checked(ResultError)
     def reduction(self, condition: str) -> Interval | None:
-        """Share of the gap that the ablation closes; None where the gap's interval holds 0.
+        """Fraction of the gap that the ablation closes; None where the gap's interval includes 0.
 
         Raises:
             ResultError: unknown condition.
@@ -156,7 +156,7 @@ class AblationResult(OwnChoices, Result):
         return self.interval("gap_reduction", condition=condition) if self.has_gap else None
 
     def draws(self) -> Float[Tensor, " draw"]:
-        """Gap reduction of each random draw; not-a-number where the gap's interval holds 0.
+        """Gap reduction of each random draw; not-a-number where the gap's interval includes 0.
 
         Raises:
             ResultError: no random heads were drawn.
@@ -167,7 +167,7 @@ class AblationResult(OwnChoices, Result):
         return gap_reduction(self.scores[[0, *places]].mean(-1))[1:]
 
     def heads(self, condition: str = CHOSEN) -> tuple[tuple[int, int], ...]:
-        """The (layer, head) pairs a condition ablates, where the result says so; else none.
+        """The (layer, head) pairs a condition ablates, where the result records them; else none.
 
         Raises:
             ResultError: unknown condition.
@@ -180,8 +180,8 @@ class AblationResult(OwnChoices, Result):
     def beside_random(self, side: str = "false") -> Interval | None:
         """Accuracy without the chosen heads minus that without random ones, paired over prompts.
 
-        The interval takes the spread of the draws in, see `beyond_draws`. None if there are no chosen or no
-        two draws of random heads.
+        The interval includes the spread of the draws, see `beyond_draws`. None without chosen heads, or with fewer
+        than two draws of random heads.
         """
         if CHOSEN not in self.conditions or RANDOM not in self.conditions:
             return None
@@ -209,18 +209,18 @@ class AblationResult(OwnChoices, Result):
 
     @property
     def head_names(self) -> tuple[str, ...]:
-        """The chosen heads as `layer.head`, where the result says so."""
+        """The chosen heads as `layer.head`, where the result records them."""
         return tuple(map(head_name, self.heads())) if self.of_heads else ()
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """Conditions without the unablated one and random heads."""
+        """Conditions other than the unablated one and random heads."""
         return tuple(name for name in self.names if name not in (NONE, RANDOM))
 
     @property
     @kept
     def status(self) -> Status:
-        """Of the claim that the gap closes: without the chosen heads, else without every other part."""
+        """Status of the claim that the gap closes: without the chosen heads, else without each of the other parts."""
         changes = {
             name: self.interval("change", condition=name, side="false") for name in self.parts
         }
@@ -231,7 +231,7 @@ class AblationResult(OwnChoices, Result):
 
     @property
     def random_reduction(self) -> Drawn | None:
-        """Which share of the gap random heads close; None without random heads or a gap."""
+        """Fraction of the gap that random heads close; None without random heads or a gap."""
         if RANDOM not in self.names or not self.has_gap:
             return None
         draws = self.draws()
@@ -248,7 +248,7 @@ class AblationResult(OwnChoices, Result):
         }
 
     def on_page(self) -> tuple[str, ...]:
-        """What each condition changes, and the accuracies before and after."""
+        """Change under each condition, and the accuracies before and after."""
         return self.shows
 
 
@@ -257,12 +257,12 @@ class Ablation(Conditions, PairMeasurement[AblationResult]):
     """Calibrated accuracy with and without ablations at the target.
 
     Attributes:
-        variant: Of the scores' lens, `sound` or `reference`.
+        variant: Variant of the lens for the scores, `sound` or `reference`.
 
     Raises:
         PromptError: sets that are not pairs.
-        RunError: nothing to ablate, unknown options or parts, names of conditions that are
-            taken, or heads the model does not have.
+        RunError: nothing to ablate, unknown options or parts, names of conditions that are already
+            used, or heads the model does not have.
 
     Source: Halawi et al. 2023, §4 and §5.
     """
@@ -272,11 +272,11 @@ class Ablation(Conditions, PairMeasurement[AblationResult]):
     takes = ANSWER_KINDS
 
     def check(self, model: LanguageModel, data: Pair) -> None:
-        """Refuse what cannot be ablated or compared.
+        """Refuse conditions that cannot be ablated, and sets that cannot be compared.
 
         Raises:
             PromptError: sets that are not pairs.
-            RunError: as `check_conditions`.
+            RunError: see `check_conditions`.
         """
         check_pairs(*data)
         self.check_conditions(model.info)
@@ -288,7 +288,7 @@ class Ablation(Conditions, PairMeasurement[AblationResult]):
         return [Variants(side, [reading], title="ablations", variants=changes) for side in data]
 
     def result(self, model: LanguageModel, data: Pair, read: list[Any]) -> AblationResult:
-        """Calibrated scores, with thresholds of their own in every run."""
+        """Calibrated scores, with separate thresholds in every run."""
         (true, _), exact = data, self.variant == "reference"
         runs = [
             [entry_scores(lens, 0, true.answers, None, true, exact_ties=exact) for (lens,) in side]

@@ -1,4 +1,4 @@
-"""Chosen heads: their names, random heads as their control, and what they do on prompts they were not chosen on."""
+"""Chosen heads: their names, random heads as their control, and their scores on prompts they were not chosen on."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from icl_mech.results.judging import FEWEST_PROMPTS, Status, judged
 
 
 def head_name(head: Sequence[int]) -> str:
-    """`layer.head`."""
+    """Name of a head, `layer.head`."""
     return f"{head[0]}.{head[1]}"
 
 
@@ -23,17 +23,17 @@ def random_heads(
 ) -> list[list[tuple[int, int]]]:
     """Random heads, as many per layer as chosen and disjoint from them.
 
-    Where a layer has too few other heads, those the nearest layers do not need are taken.
+    Where a layer has too few other heads, they are taken from the nearest layers that have heads to spare.
 
     Args:
-        chosen: What they are the control of.
+        chosen: Heads that they are the control of.
         shape: Layers and heads of the model.
         draws: Number of draws.
-        seed: Of the draws.
+        seed: Seed of the draws.
         without: Heads that are not drawn either.
 
     Raises:
-        RunError: more heads chosen than there are others.
+        RunError: more chosen heads than other heads.
     """
     n_layers, n_heads = shape
     outside = [head for head in chosen if not (0 <= head[0] < n_layers and 0 <= head[1] < n_heads)]
@@ -60,8 +60,8 @@ def random_heads(
         drawn: list[tuple[int, int]] = []
         for layer in layers:
             nearest = min(
-                (other for other in range(n_layers) if bool(free[other].any())),
-                key=lambda other: (abs(other - layer), other),
+                (candidate for candidate in range(n_layers) if bool(free[candidate].any())),
+                key=lambda candidate: (abs(candidate - layer), candidate),
             )
             head = int(generator.choice(free[nearest].nonzero()[:, 0].numpy()))
             free[nearest, head] = False
@@ -71,7 +71,7 @@ def random_heads(
 
 
 HeldOut = Mapping[str, tuple[Interval, Interval]] | None
-"""Prefix matching above its control and label promoting, by head, of prompts that did not choose."""
+"""Prefix matching above its control and label promoting, by head, on prompts that did not choose the heads."""
 
 
 def both(held_out: HeldOut, prompts: int | None = None) -> list[str]:
@@ -84,11 +84,11 @@ def both(held_out: HeldOut, prompts: int | None = None) -> list[str]:
 
 
 def status_of(held_out: HeldOut, prompts: int | None = None) -> Status:
-    """Of the claim that some of the chosen heads are false induction heads.
+    """Status of the claim that some of the chosen heads are false induction heads.
 
     Args:
-        held_out: What these heads score on prompts that did not choose them.
-        prompts: How many these are.
+        held_out: Scores of these heads on prompts that did not choose them.
+        prompts: Number of these prompts.
     """
     if not held_out or (prompts is not None and prompts < FEWEST_PROMPTS):
         return "cannot be judged"

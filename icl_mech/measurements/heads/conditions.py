@@ -1,7 +1,7 @@
-"""Conditions under which pairs of prompts are run, and the share of the gap that an ablation closes.
+"""Conditions under which pairs of prompts are run, and the fraction of the gap that an ablation closes.
 
-Unablated, without late layers or their parts, without chosen heads and with random ones as their control,
-and under interventions of one's own.
+They are: unablated, without late layers or their parts, without chosen heads, with random ones ablated as their
+control, and under custom interventions.
 
 Source: Halawi et al. 2023, *Overthinking the Truth*, §4 and §5.
 """
@@ -27,7 +27,7 @@ from icl_mech.results import Definition
 from icl_mech.results.judging import Status, jointly, judged
 
 NONE, CHOSEN, RANDOM = "none", "chosen heads", "random heads"
-"""Conditions with names of their own: unablated, the heads in question, their control."""
+"""Reserved names of conditions: unablated, the chosen heads, their control."""
 
 ABLATION = Definition(
     "ablation",
@@ -47,25 +47,25 @@ What = Annotated[
         "interventions"
     ),
 ]
-"""What to ablate."""
+"""The parts to ablate."""
 
 Condition = tuple[str, Sequence[Intervention]]
-"""Its name and what it changes."""
+"""Name and interventions of a condition."""
 
 
 @dataclass(frozen=True)
 class Conditions:
-    """What is run beside the unablated model.
+    """Conditions that are run in addition to the unablated model.
 
     Attributes:
         what: Late parts by name, (layer, head) pairs, or named sets of interventions; None:
             the late parts if `start` is given.
         start: First layer of the late parts.
-        heads: Heads to ablate; beside them random heads, disjoint from them.
+        heads: Heads to ablate; the control is random heads, disjoint from them.
         kind: See `ZeroHeads`; late attention and MLPs are `reference` with `uniform_attention`
             and `zero_output` with the others, late layers always the latter.
         draws: Number of random draws of heads.
-        seed: Of the random heads.
+        seed: Seed of the random heads.
     """
 
     what: What = None
@@ -76,10 +76,10 @@ class Conditions:
     seed: Natural = 0
 
     def conditions(self, info: ModelInfo) -> list[Condition]:
-        """What is run: unablated, interventions of one's own, late parts, heads, random heads.
+        """The conditions: unablated, custom interventions, late parts, heads, random heads.
 
         Raises:
-            RunError: as `check_conditions`.
+            RunError: see `check_conditions`.
         """
         conditions: list[Condition] = [(NONE, ())]
         what = self.what
@@ -102,10 +102,10 @@ class Conditions:
         return conditions
 
     def check_conditions(self, info: ModelInfo) -> None:
-        """Refuse what cannot be ablated.
+        """Refuse conditions that cannot be ablated.
 
         Raises:
-            RunError: nothing to ablate, unknown parts, names of conditions that are taken, or
+            RunError: nothing to ablate, unknown parts, names of conditions that are already used, or
                 heads and layers the model does not have.
         """
         conditions = self.conditions(info)
@@ -139,13 +139,13 @@ REDUCTION = Definition(
 
 
 def gap_reduction(means: Float[Tensor, "*r condition side"]) -> Float[Tensor, "*r condition"]:
-    """`1 - (true - ablated false) / (true - false)`; the first condition is the unablated one."""
+    """Gap reduction `1 - (true - ablated false) / (true - false)`; the first condition is the unablated one."""
     true, false = means[..., :1, 0], means[..., :1, 1]
     return 1 - (true - means[..., 1]) / (true - false)
 
 
 def closed_ends(scores: Float[Tensor, "batch condition side"]) -> tuple[Tensor, Tensor]:
-    """Ends of the share of the gap, by condition; the unablated one closes nothing."""
+    """Ends of the fraction of the gap, by condition; the unablated one closes nothing."""
     true, false = scores[:, 0].unbind(1)
     ends = [(0.0, 0.0)]
     ends += [
@@ -156,14 +156,14 @@ def closed_ends(scores: Float[Tensor, "batch condition side"]) -> tuple[Tensor, 
 
 
 def heads_close(change: Interval, beside: Interval | None, gap: Interval, prompts: int) -> Status:
-    """Of the claim that ablating the chosen heads closes part of the gap.
+    """Status of the claim that ablating the chosen heads closes part of the gap.
 
     Accuracy with false demonstrations must rise, and more than without random heads.
 
     Args:
-        change: Of accuracy with false demonstrations.
-        beside: The same minus that of random heads; None without two draws: it cannot be judged.
-        gap: Between true and false demonstrations, unablated.
+        change: Change of accuracy with false demonstrations.
+        beside: The same minus that of random heads; None with fewer than two draws: the claim cannot be tested.
+        gap: Gap between true and false demonstrations, unablated.
         prompts: Number of pairs of prompts.
     """
     if gap.low <= 0:

@@ -1,9 +1,9 @@
-"""False induction heads: heads that match labels of alike demonstrations and promote them.
+"""False induction heads: heads that match labels of similar demonstrations and promote them.
 
 Heads are chosen by prefix matching on one task (permuted labels, at the target) and then
-tested: are they class-sensitive beyond what the labels' order gives, do they promote the
+tested: are they class-sensitive beyond the effect of the labels' order, do they promote the
 false label, and how much of the gap between true and false demonstrations does zeroing them
-close on *other* tasks, against random heads of the same layers?
+close on *other* tasks, compared with random heads of the same layers?
 
 Source: Halawi et al. 2023, *Overthinking the Truth*, §5.
 """
@@ -42,15 +42,15 @@ SCORES = {
     "above_shuffled": "prefix matching above its control",
     "label_promoting": "logit of false label above true label",
 }
-"""By what heads are ranked, and what makes them class-sensitive and promoting."""
+"""Scores by which heads are ranked, and tested for class sensitivity and promotion."""
 
 
 class HeldOutHead(NamedTuple):
-    """What a head does on prompts that did not choose it.
+    """Scores of a head on prompts that did not choose it.
 
     Attributes:
         name: The head as `layer.head`.
-        above: Its prefix matching above the score with shuffled labels.
+        above: Its prefix matching minus the score with shuffled labels.
         promoting: Its label promoting.
     """
 
@@ -61,11 +61,11 @@ class HeldOutHead(NamedTuple):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FalseInductionResult(Result):
-    """Heads ranked by prefix matching, best first, and what each control says.
+    """Heads ranked by prefix matching, best first, with the results of each control.
 
     Attributes:
         heads: (layer, head) pairs, all heads of the model.
-        chosen: How many of the first count as found.
+        chosen: Number of top heads that count as chosen.
         prefix_matching: Mean score of each ranked head.
         matching_low: Lower end of its 95 % bootstrap interval over prompts.
         matching_high: Upper end.
@@ -74,8 +74,8 @@ class FalseInductionResult(Result):
         promoting: Mean logit of the false label above the true one.
         promoting_low: Lower end of its interval.
         promoting_high: Upper end.
-        task: Where they were chosen.
-        scores: Of every prompt and head (by its place in the model, not by rank): those of
+        task: Task they were chosen on.
+        scores: Scores of every prompt and head (by its index in the model, not by rank): those of
             `SCORES`; None in results that were saved without them.
     """
 
@@ -95,7 +95,7 @@ class FalseInductionResult(Result):
     scores: Float[Tensor, "batch score layer head"] | None = None
 
     def quantities(self) -> dict[str, Quantity]:
-        """The scores heads are ranked and tested by."""
+        """Scores by which heads are ranked and tested."""
         if self.scores is None:
             return {}
         return {
@@ -112,7 +112,7 @@ class FalseInductionResult(Result):
     def confirmed(self) -> tuple[tuple[int, int], ...]:
         """Chosen heads that are class-sensitive and promote the false label.
 
-        Both are corrected for all heads of the model, since these were chosen on the same prompts.
+        Both are corrected for all heads of the model, since the chosen ones were selected on the same prompts.
         """
         return tuple(
             head
@@ -125,7 +125,7 @@ class FalseInductionResult(Result):
     @property
     @kept
     def _promotes(self) -> tuple[bool, ...]:
-        """By rank, whether a head promotes the false label."""
+        """Whether each head promotes the false label, by rank."""
         if self.scores is None:
             return tuple((self.promoting_low > 0).tolist())
         clear = above_together(
@@ -144,7 +144,7 @@ class FalseInductionResult(Result):
         draws: int = 20,
         progress: bool | None = None,
     ) -> AblationResult:
-        """Zero the chosen heads on another task, against random heads.
+        """Zero the chosen heads on another task, and compare with random heads.
 
         Raises:
             ResultError: the task the heads were chosen on.
@@ -159,7 +159,7 @@ class FalseInductionResult(Result):
         return ablation(model, true, false, heads=self.top, draws=draws, progress=progress)
 
     def more_columns(self) -> Mapping[str, list[bool]]:
-        """Whether each head, by its place in the model, is class-sensitive, and whether it is chosen."""
+        """Whether each head, by its index in the model, is class-sensitive, and whether it is chosen."""
         order = sorted(range(len(self.heads)), key=self.heads.__getitem__)
         return {
             "class_sensitive": [self.class_sensitive[rank] for rank in order],
@@ -168,12 +168,12 @@ class FalseInductionResult(Result):
 
     @kept
     def held_out(self) -> dict[str, tuple[Interval, Interval]] | None:
-        """The check of the choice: heads chosen on one half of the prompts, scored on the other.
+        """Held-out check of the choice: heads chosen on one half of the prompts, scored on the other.
 
         Returns:
-            By head as `layer.head`, best first: prefix matching above its shuffled control, and
-            label promoting, both of the other half, with intervals that hold for all of them
-            together. None for results saved without the scores of every prompt, or of one
+            Scores by head as `layer.head`, best first: prefix matching above its shuffled control, and
+            label promoting, both on the other half, with simultaneous intervals for all of
+            them. None for results saved without the scores of every prompt, or of one
             prompt.
         """
         half = self.second_half()
@@ -215,7 +215,7 @@ class FalseInductionResult(Result):
 
     @property
     def too_few(self) -> bool:
-        """True if so few prompts say nothing of the heads they chose."""
+        """True if there are too few prompts for a conclusion about the chosen heads."""
         return self.scores is not None and self.count < FEWEST_PROMPTS
 
     @property
@@ -225,17 +225,17 @@ class FalseInductionResult(Result):
 
     @property
     def status(self) -> Status:
-        """Of the claim that some of the heads that one half of the prompts chooses hold up on the other."""
+        """Status of the claim that some heads chosen on one half of the prompts hold up on the other."""
         return status_of(self.held_out(), self.tested if self.count else None)
 
     @property
     def holding_up(self) -> tuple[str, ...]:
-        """Names of these."""
+        """Names of the heads that hold up."""
         return tuple(both(self.held_out(), self.tested))
 
     @property
     def highest_held_out(self) -> HeldOutHead | None:
-        """The head of `held_out` that matches prefixes most, beyond its control."""
+        """The head of `held_out` with the highest prefix matching above its control."""
         heads = self.held_out()
         if not heads:
             return None
@@ -247,17 +247,17 @@ class FalseInductionResult(Result):
 def false_prompts(
     model: Any, task: Any, *, shots: Count = 4, n: Count, seed: Natural
 ) -> PromptBatch:
-    """Prompts of a task (or its name) with permuted labels, demonstrations of their own each; or
-    those given.
+    """Prompts of a task (or its name) with permuted labels and separate demonstrations each, or
+    the given prompts.
 
     Raises:
-        IclMechError: as `build_prompt_pairs`.
+        IclMechError: see `build_prompt_pairs`.
     """
     return task if isinstance(task, PromptBatch) else pairs_of(model, task, shots, n, seed)[1]
 
 
 def pairs_of(model: Any, task: str | Task, shots: int, n: int, seed: int) -> Pair:
-    """Pairs of prompts of a task, demonstrations of their own each."""
+    """Pairs of prompts of a task, with separate demonstrations each."""
     tokenizer = model if hasattr(model, "tokenizer") else adapt(model)
     return build_prompt_pairs(
         as_task(task), tokenizer, shots=shots, n=n, seed=seed, demonstrations="per_prompt"
@@ -266,11 +266,11 @@ def pairs_of(model: Any, task: str | Task, shots: int, n: int, seed: int) -> Pai
 
 @dataclass(frozen=True)
 class FalseInduction(Measurement[FalseInductionResult]):
-    """All heads ranked by prefix matching on false prompts, with what each control says.
+    """All heads ranked by prefix matching on false prompts, with the results of each control.
 
     Attributes:
-        top: How many heads are chosen.
-        seed: Of the permutations of the shuffled control.
+        top: Number of heads that are chosen.
+        seed: Seed of the permutations of the shuffled control.
     """
 
     side: ClassVar[Literal["true", "false"] | None] = "false"
@@ -282,14 +282,14 @@ class FalseInduction(Measurement[FalseInductionResult]):
 
     @property
     def scoring(self) -> HeadScores:
-        """How the heads are scored."""
+        """The measurement that scores the heads."""
         return HeadScores(seed=self.seed)
 
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
-        """Refuse prompts whose labels promote nothing false.
+        """Refuse prompts whose labels promote no false class.
 
         Raises:
-            PromptError: true prompts, and what head scores refuse.
+            PromptError: true prompts, and prompts that head scores refuse.
             RunError: no heads chosen, or processed weights.
         """
         self.scoring.check(model, data)
@@ -297,7 +297,7 @@ class FalseInduction(Measurement[FalseInductionResult]):
             raise PromptError("Label promoting needs false demonstrations; use labels='permuted'.")
 
     def passes(self, model: LanguageModel, data: PromptBatch) -> list[Pass]:
-        """Those of head scores."""
+        """The passes of head scores."""
         return self.scoring.passes(model, data)
 
     def result(
@@ -349,13 +349,13 @@ def find_false_induction_heads(
     Args:
         model: TransformerBridge, HookedTransformer or adapted model.
         task: Name, task, or prompts with permuted labels.
-        top: How many heads are chosen.
+        top: Number of heads that are chosen.
         shots: Demonstrations per class.
-        n: Prompts.
-        seed: Of texts, order and shifts.
+        n: Number of prompts.
+        seed: Seed of texts, order and shifts.
 
     Raises:
-        IclMechError: as `build_prompt_pairs` and `head_scores`.
+        IclMechError: see `build_prompt_pairs` and `head_scores`.
 
     Source: Halawi et al. 2023, §5.
     """

@@ -1,4 +1,4 @@
-"""Where heads look from the target or another token, token by token, with the label words marked.
+"""Attention of heads from the target or another token, token by token, with the label words marked.
 
 Source: Halawi et al. 2023, *Overthinking the Truth*, §5 (the figure of one head over one
 prompt).
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
     from icl_mech.plots.prompt_view import View
 
 MOST_TOLD = 5
-"""Of more heads than have a button those are told of that look most at label words."""
+"""Number of heads that are reported where there are too many for buttons: those that attend most to label words."""
 
 
 class Looking(NamedTuple):
-    """How much a head looks at label words.
+    """Attention of a head to label words.
 
     Attributes:
         name: The head as `layer.head`.
-        share: Of its attention, mean over prompts.
-        matching: Which part of that goes to those of the class the row would match; None where there is no such
+        share: Fraction of its attention, averaged over prompts.
+        matching: Fraction of this that goes to label words of the class the row would match; None if there is no such
             class, or nothing to divide.
     """
 
@@ -59,9 +59,9 @@ class HeadAttentionResult(Result):
         values: Attention, per prompt (prompts differ in length); a row sums to 1.
         tokens: Text of the tokens, per prompt.
         marks: Per token: `matching` or `other` label word of a demonstration, by whether it
-            shows the class the row would match (`label` where there is no such class), or "" (of the label
-            word that a row is part of, too).
-        row: The token they look from, in words.
+            shows the class the row would match (`label` where there is no such class), or "" (also for the label
+            word that a row is part of).
+        row: Name of the token they attend from.
         shape: Layers and heads, where all heads of the model were read; else None.
     """
 
@@ -77,7 +77,7 @@ class HeadAttentionResult(Result):
     shape: tuple[int, int] | None = None
 
     def quantities(self) -> dict[str, Quantity]:
-        """Attention to all marked tokens of a prompt together; how much it is spread."""
+        """Attention to all marked tokens of a prompt together, and the spread of the attention."""
         marked = [torch.tensor([bool(mark) for mark in marks]) for marks in self.marks]
         summed = [row[:, columns].sum(-1) for row, columns in zip(self.values, marked, strict=True)]
         spread = [torch.special.entr(row.double()).sum(-1) for row in self.values]
@@ -92,7 +92,7 @@ class HeadAttentionResult(Result):
         }
 
     def coordinates(self) -> Mapping[str, Sequence[Any]]:
-        """Heads by name; of all heads layers and heads count from 0."""
+        """Heads by name; if all heads were read, layers and heads count from 0."""
         return {} if self.shape else super().coordinates()
 
     @property
@@ -102,12 +102,12 @@ class HeadAttentionResult(Result):
 
     @property
     def mapped(self) -> str:
-        """Which quantity a map of heads shows: prompts without label words have no share of them."""
+        """Quantity that a map of heads shows: without label words there is no share of attention to them."""
         return "to_label_words" if any(map(any, self.marks)) else "entropy"
 
     @property
     def looking(self) -> tuple[Looking, ...]:
-        """Mean attention to label words by head; of more than twelve heads the five with most, the largest first."""
+        """Mean attention to label words by head; of more than twelve heads only the five largest, largest first."""
         shares = self.quantities()["to_label_words"].value().flatten().tolist()
         matching = self._to_matching()
         order = list(range(len(shares)))
@@ -123,7 +123,7 @@ class HeadAttentionResult(Result):
         )
 
     def _to_matching(self) -> list[float]:
-        """Mean attention to label words of the class the row would match; empty where there is no such class."""
+        """Mean attention to label words of the class the row would match; empty if there is no such class."""
         if not any({"matching", "other"} & set(marks) for marks in self.marks):
             return []
         summed = [
@@ -137,8 +137,8 @@ class HeadAttentionResult(Result):
         """The prompt as text up to the row, coloured by a head's attention from there.
 
         Args:
-            prompt: Which prompt.
-            head: As in `drawing`.
+            prompt: Number of the prompt.
+            head: See `drawing`.
 
         Raises:
             ResultError: no such prompt or head.
@@ -155,19 +155,19 @@ class HeadAttentionResult(Result):
         return prompt_view(text, strips.values[strips.first].tolist(), name=name)
 
     def on_page(self) -> tuple[str, ...]:
-        """The text as it is usually drawn; of all heads their map first."""
+        """The default text view; for all heads their map first."""
         return ("grid", "") if self.shape else ("",)
 
 
 @dataclass
 class RowReading(Reading[Tensor]):
-    """One row of the pattern of some heads, `[prompt, chosen, position]`; nothing else of it is kept."""
+    """One row of the pattern of some heads, `[prompt, chosen, position]`; nothing else of the pattern is kept."""
 
     heads: Heads
     rows: Int[Tensor, " batch"]
 
     def __post_init__(self) -> None:
-        """Layers that hold one of the heads, and the longest row."""
+        """Set the layers that hold one of the heads, and the longest row."""
         self._layers = sorted({layer for layer, _ in self.heads})
         self.width = int(self.rows.max()) + 1
 
@@ -176,7 +176,7 @@ class RowReading(Reading[Tensor]):
         return [Site("pattern", layer) for layer in self._layers]
 
     def reduce(self, site: Site, activation: Tensor, segment: Segment) -> Tensor:
-        """`[batch, head, position]`; positions are the prompt's own."""
+        """Attention `[batch, head, position]`; positions are those of the prompt."""
         heads = [head for layer, head in self.heads if layer == site.layer]
         at = segment.columns(self.rows[list(segment.indices)][:, None])[:, 0]
         row = activation.transpose(1, 2)[segment.rows, at][:, heads].float()
@@ -187,7 +187,7 @@ class RowReading(Reading[Tensor]):
         return laid.scatter(2, columns[:, None].expand_as(row), row)[..., :-1]
 
     def collect(self, kept: Kept) -> Tensor:
-        """`[prompt, chosen, position]`, heads as given."""
+        """Attention `[prompt, chosen, position]`, heads in the given order."""
         by_site = kept.by_site()
         counted = dict.fromkeys(self._layers, 0)
         chosen = []
@@ -199,7 +199,7 @@ class RowReading(Reading[Tensor]):
 
 @dataclass
 class TargetRowReading(RowReading):
-    """The same for the rows of the targets."""
+    """The same reading for the rows of the targets."""
 
     target_only = True
 
@@ -211,9 +211,9 @@ class HeadAttention(Measurement[HeadAttentionResult]):
     Attributes:
         heads: (layer, head) pairs; None: all heads.
         first: Number of prompts shown; None: all.
-        row: The token they look from: a position (the same in every prompt), the target, or the last
+        row: The token they attend from: a position (the same in every prompt), the target, or the last
             token of a role.
-        demo: The row is that of this demonstration (of texts: span), counted from 0.
+        demo: The row belongs to this demonstration (of texts: span), counted from 0.
 
     Raises:
         RunError: no heads, a head twice, or one the model does not have.
@@ -232,14 +232,14 @@ class HeadAttention(Measurement[HeadAttentionResult]):
     takes = ANSWER_KINDS
 
     def reads_first_tokens(self) -> bool:
-        """No: it reads no answers."""
+        """False: it reads no answers."""
         return False
 
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
-        """Refuse heads and tokens that are not there.
+        """Refuse heads and tokens that do not exist.
 
         Raises:
-            RunError: no heads, a head twice, or one that is not there; a demonstration beside what has none.
+            RunError: no heads, a head twice, or one that does not exist; a demonstration in texts that have none.
             PromptError: a prompt without such a token.
         """
         _check_heads(self._heads(model.info), model.info)
@@ -255,7 +255,7 @@ class HeadAttention(Measurement[HeadAttentionResult]):
         return Place((self.row,) if isinstance(self.row, int) else self.row, self.demo)
 
     def _rows(self, data: PromptBatch) -> Int[Tensor, " batch"]:
-        """The row of each prompt: of several tokens the last."""
+        """The row of each prompt; the last of several matching tokens."""
         return self._place.rows(data[: self.first]).max(1).values
 
     def passes(self, model: LanguageModel, data: PromptBatch) -> list[Pass]:
@@ -299,7 +299,7 @@ def _check_heads(heads: Heads, info: ModelInfo) -> None:
 
 
 def _marks(prompts: PromptBatch, ends: Sequence[int]) -> tuple[tuple[str, ...], ...]:
-    """What tokens before the row are marked as; of a label word that looks at itself, nothing."""
+    """Marks of the tokens before the row; none for a label word that attends to itself."""
     classes = matched_classes(prompts)
     marked = []
     for number, prompt in enumerate(prompts):

@@ -7,10 +7,10 @@ earlier demonstrations:
 * `same`: attention to those whose displayed label is the row's: the class the false labels
   teach in a false set, the true class in a true one;
 * *prefix matching* `PM = same - (all - same) / (C - 1)`, in `[-1/(C-1), 1]`;
-* *class sensitivity* `same / all`; a head blind to the class has the share `f` of earlier
+* *class sensitivity* `same / all`; for a head blind to the class it is the fraction `f` of earlier
   label tokens that carry the row's label, and `PM = all (f - (1 - f) / (C - 1))`;
-* *shuffled* prefix matching: the demonstrations' labels permuted in the score only, what
-  recency alone gives;
+* *shuffled* prefix matching: the demonstrations' labels permuted in the score only, the effect of
+  recency alone;
 * *label promoting*: the logit the head's output adds to the false label, minus that of the
   true one (`norm="frozen"` or `"own"`, see `icl_mech.measurements.lens.logit_lens`).
 
@@ -76,10 +76,10 @@ class HeadScoresResult(Result):
     Attributes:
         matching: Prefix-matching score.
         attending: Attention to all earlier label words (`all`).
-        same: Attention to those of the row's class.
+        same: Attention to the label words of the row's class.
         shuffled_matching: Prefix matching with the labels permuted in the score only.
-        promoting: Label-promoting score, or None where the prompts teach no one false class.
-        same_share: Share of earlier label tokens that carry the row's label (`f`).
+        promoting: Label-promoting score, or None where the prompts do not teach a single false class.
+        same_share: Fraction of earlier label tokens that carry the row's label (`f`).
         n_labels: Number of classes.
     """
 
@@ -104,7 +104,7 @@ class HeadScoresResult(Result):
         return {name: scores.per_prompt for name, scores in super().quantities().items()}
 
     def quantities(self) -> dict[str, Quantity]:
-        """All scores, and what the two controls say of prefix matching.
+        """All scores, and the comparison of prefix matching with its two controls.
 
         `above_shuffled` is prefix matching minus that with shuffled labels, paired over prompts;
         `class_sensitivity` is `same / all` of the means.
@@ -119,41 +119,41 @@ class HeadScoresResult(Result):
         }
 
     def more_columns(self) -> Mapping[str, list[float]]:
-        """Prefix matching of a head with the same attention that does not see the class."""
+        """Prefix matching of a head with the same attention that ignores the class."""
         return {"blind_matching": self.blind_matching.flatten().tolist()}
 
     @property
     def prefix_matching(self) -> Float[Tensor, "layer head"]:
-        """Mean over prompts."""
+        """Prefix matching, averaged over prompts."""
         return self.score("prefix_matching").value()
 
     @property
     def label_attending(self) -> Float[Tensor, "layer head"]:
-        """Mean over prompts."""
+        """Label attending, averaged over prompts."""
         return self.score("label_attending").value()
 
     @property
     def label_promoting(self) -> Float[Tensor, "layer head"]:
-        """Mean over prompts.
+        """Label promoting, averaged over prompts.
 
         Raises:
-            ResultError: the prompts teach no one false class.
+            ResultError: the prompts do not teach a single false class.
         """
         return self.score("label_promoting").value()
 
     @property
     def shuffled(self) -> Float[Tensor, "layer head"]:
-        """Mean over prompts."""
+        """Prefix matching with shuffled labels, averaged over prompts."""
         return self.score("shuffled").value()
 
     @property
     def class_sensitivity(self) -> Float[Tensor, "layer head"]:
-        """`same / all`, of the means over prompts; compare with the mean of `same_share`."""
+        """Ratio `same / all` of the means over prompts; compare with the mean of `same_share`."""
         return _ratio(torch.stack([self.score("same").value(), self.label_attending]))
 
     @property
     def blind_matching(self) -> Float[Tensor, "layer head"]:
-        """Prefix matching of a head with the same `all` that does not see the class."""
+        """Prefix matching of a head with the same `all` that ignores the class."""
         f = self.same_share[:, None, None].to(self.attending.dtype)
         return (self.attending * (f - (1 - f) / (self.n_labels - 1))).mean(0)
 
@@ -161,7 +161,7 @@ class HeadScoresResult(Result):
         """One of the scores.
 
         Args:
-            score: Which, see `SCORES`.
+            score: Name of the score, see `SCORES`.
 
         Raises:
             ResultError: unknown score, or one that is not defined for these prompts.
@@ -177,7 +177,7 @@ class HeadScoresResult(Result):
 
     @checked(ResultError)
     def top(self, k: Count = 5, score: str = "prefix_matching") -> tuple[tuple[int, int], ...]:
-        """The k heads with the largest score, as (layer, head), best first.
+        """The k heads with the largest score, as (layer, head), largest first.
 
         Raises:
             ResultError: unknown score, or one that is not defined for these prompts.
@@ -187,9 +187,9 @@ class HeadScoresResult(Result):
         return tuple(divmod(int(i), mean.shape[1]) for i in order)
 
     def clear(self) -> tuple[tuple[int, int], ...]:
-        """Heads whose prefix matching lies above its shuffled control, best first.
+        """Heads whose prefix matching lies above its shuffled control, largest first.
 
-        One statement about all heads: where none does, one is named in 5 % of the cases.
+        A joint statement about all heads: if no head's does, at least one is named in 5 % of the cases.
         """
         above = above_together(self.matching - self.shuffled_matching)
         return tuple(head for head in self.top(above.numel()) if bool(above[head]))
@@ -203,17 +203,17 @@ class HeadScoresResult(Result):
 
     @property
     def too_few(self) -> bool:
-        """True if so few prompts say nothing."""
+        """True if there are too few prompts for a conclusion."""
         return self.count < FEWEST_PROMPTS
 
     @property
     def n_heads(self) -> int:
-        """Heads of the model, all layers together."""
+        """Number of heads of the model, all layers together."""
         return self.prefix_matching.numel()
 
     @property
     def lowest(self) -> float:
-        """Of all heads' prefix matching."""
+        """The smallest prefix matching of all heads."""
         return float(self.prefix_matching.min())
 
     def of(self, heads: Heads, score: str = "prefix_matching") -> dict[str, Interval]:
@@ -221,7 +221,7 @@ class HeadScoresResult(Result):
 
         Args:
             heads: (layer, head) pairs.
-            score: Which.
+            score: Name of the score.
 
         Raises:
             ResultError: unknown score, or one that is not defined for these prompts.
@@ -236,7 +236,7 @@ class HeadScoresResult(Result):
     @property
     @kept
     def matching_most(self) -> dict[str, Interval]:
-        """Prefix matching of the five heads that have most, best first."""
+        """Prefix matching of the five heads with the largest, largest first."""
         return self.of(self.top())
 
     @property
@@ -247,13 +247,13 @@ class HeadScoresResult(Result):
 
     @property
     def standing_out(self) -> tuple[str, ...]:
-        """Those of them that are among `matching_most`."""
+        """Names of the heads of `clear` that are among `matching_most`."""
         return tuple(name for name in self.matching_most if name in self.above_control)
 
     @property
     @kept
     def pushing(self) -> Pushing | None:
-        """Label promoting of the five heads that match prefixes most; None where no false class is taught."""
+        """Label promoting of the five heads with the largest prefix matching; None where no false class is taught."""
         if self.promoting is None:
             return None
         heads = self.top()
@@ -270,7 +270,7 @@ class HeadScoresResult(Result):
 
 
 def _ratio(means: Float[Tensor, "*r 2 layer head"]) -> Float[Tensor, "*r layer head"]:
-    """`same / all`."""
+    """Ratio `same / all`."""
     return means[..., 0, :, :] / means[..., 1, :, :].clamp(min=1e-12)
 
 
@@ -279,13 +279,13 @@ class HeadScores(Measurement[HeadScoresResult]):
     """Prefix matching, label attending and label promoting of every head, at the target.
 
     Attributes:
-        norm: Of label promoting: `frozen` or `own`.
+        norm: Norm of label promoting: `frozen` or `own`.
         over: Attention to the `labels`, or to the tokens `before_labels`.
-        permutations: Of the labels in the shuffled control.
-        seed: Of the permutations.
+        permutations: Number of permutations of the labels in the shuffled control.
+        seed: Seed of the permutations.
 
     Raises:
-        PromptError: prompts without demonstrations, or whose labels follow no one rule.
+        PromptError: prompts without demonstrations, or whose labels follow no single rule.
         RunError: unknown options, processed weights, or components that do not add up.
 
     Source: Halawi et al. 2023, §5.
@@ -301,10 +301,10 @@ class HeadScores(Measurement[HeadScoresResult]):
     why_not = "prefix matching compares demonstrations of the query's class with the others"
 
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
-        """Refuse prompts without a class to match, and weights that are not the checkpoint's.
+        """Refuse prompts without a class to match, and weights that differ from the checkpoint's.
 
         Raises:
-            PromptError: prompts without demonstrations, or whose labels follow no one rule.
+            PromptError: prompts without demonstrations, or whose labels follow no single rule.
             RunError: processed weights, or no permutations.
         """
         classes_to_match(data)

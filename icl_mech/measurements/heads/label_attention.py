@@ -71,7 +71,7 @@ class LabelAttentionReading(OfPatterns, Reading[Tensor]):
         return prompts.targets[:, None]
 
     def reduce(self, site: Site, activation: Tensor, segment: Segment) -> Tensor:
-        """`[batch, row, head, demo]`."""
+        """Attention `[batch, row, head, demo]`."""
         rows = to_device(self.rows(segment.prompts), activation.device)
         columns = segment.columns(rows)
         pattern = activation.transpose(1, 2)[segment.rows[:, None], columns].float()
@@ -95,7 +95,7 @@ class LabelAttentionReading(OfPatterns, Reading[Tensor]):
 
 
 class AttentionScores(NamedTuple):
-    """What attention to label words says of every head and prompt, see `HeadScoresResult`."""
+    """Attention-based scores of every head and prompt, see `HeadScoresResult`."""
 
     matching: Float[Tensor, "batch layer head"]
     attending: Float[Tensor, "batch layer head"]
@@ -116,14 +116,14 @@ def attention_scores(
     """Scores of heads from their attention to each demonstration's label at the target.
 
     Args:
-        attention: As `LabelAttentionReading` reads it.
-        prompts: What it was read from.
+        attention: Attention from `LabelAttentionReading`.
+        prompts: The prompts it was read from.
         classes: The class each target would match.
-        over: What the attention is to.
-        permutations: Of the labels in the shuffled control.
-        seed: Of the permutations.
+        over: Tokens that are attended to.
+        permutations: Number of permutations of the labels in the shuffled control.
+        seed: Seed of the permutations.
     """
-    # Demonstrations that stand after the target (prompts read earlier) do not count.
+    # Demonstrations after the target (prompts read earlier) do not count.
     positions = prompts.label_positions
     seen = (positions >= 0) & (positions < prompts.targets[:, None])
     shown, n_labels = prompts.label_classes.where(seen, torch.tensor(-1)), prompts.n_labels
@@ -153,9 +153,9 @@ def _word_sizes(prompts: PromptBatch) -> Int[Tensor, "batch demo"]:
 
 
 def matched_classes(prompts: PromptBatch) -> Int[Tensor, " batch"] | None:
-    """The class each target would match: the one the false labels teach, in a true set its own.
+    """The class each target would match: the one the false labels teach, or the true one in a true set.
 
-    None where the setting teaches no one class.
+    None where the setting does not teach a single class.
     """
     setting = prompts.source.get("labels", "correct")
     taught = [prompt.false_answer for prompt in prompts]
@@ -168,7 +168,7 @@ def classes_to_match(prompts: PromptBatch) -> Int[Tensor, " batch"]:
     """The class each target would match.
 
     Raises:
-        PromptError: prompts without demonstrations, or whose labels follow no one rule.
+        PromptError: prompts without demonstrations, or whose labels follow no single rule.
     """
     if not all(prompt.label_classes for prompt in prompts):
         raise PromptError("Head scores need prompts with demonstrations; use shots >= 1.")

@@ -1,8 +1,8 @@
-"""Where heads match prefixes, and where false demonstrations begin to cost accuracy.
+"""Layers in which heads match prefixes, and in which false demonstrations begin to lower accuracy.
 
-The prefix-matching scores of a layer's heads are added; beside them stands the share of the
+The prefix-matching scores of a layer's heads are summed and compared with the fraction of the
 final gap `(true - false)` that has opened after each layer. If heads that copy false labels
-make the gap, it opens where they are.
+cause the gap, it opens in their layers.
 
 Source: Halawi et al. 2023, *Overthinking the Truth*, §5.
 """
@@ -38,10 +38,10 @@ SHARE = "share of the final gap"
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MatchingByLayerResult(Result):
-    """Prefix matching of whole layers beside the gap.
+    """Prefix matching summed over each layer, and the gap.
 
     Attributes:
-        per_prompt: Prefix-matching score, heads of a layer added.
+        per_prompt: Prefix-matching score, summed over the heads of a layer.
         gap_share: Gap after each layer over the gap at the end; not-a-number where the
             interval of the final gap includes 0.
         gap_low: Lower ends of its 95 % bootstrap interval, paired over prompts.
@@ -60,7 +60,7 @@ class MatchingByLayerResult(Result):
     pair_scores: Float[Tensor, "batch side entry"] | None = None
 
     def quantities(self) -> dict[str, Quantity]:
-        """Prefix matching and, where there is a final gap, the share of it that has opened."""
+        """Prefix matching and, where there is a final gap, the fraction of it that has opened."""
         if self.pair_scores is None or not self.has_gap:
             return super().quantities()
         share = function_of_means(self.pair_scores, _gap_share)
@@ -71,12 +71,12 @@ class MatchingByLayerResult(Result):
 
     @property
     def matching(self) -> Float[Tensor, " layer"]:
-        """Mean over prompts."""
+        """Prefix matching by layer, averaged over prompts."""
         return self.quantities()["prefix_matching"].value()
 
     @property
     def has_gap(self) -> bool:
-        """False if there is no final gap to have a share of."""
+        """True if there is a final gap, of which a fraction can be taken."""
         return not bool(self.gap_share.isnan().any())
 
     # --- facts ---
@@ -88,13 +88,13 @@ class MatchingByLayerResult(Result):
 
     @property
     def best(self) -> int:
-        """The layer whose heads match prefixes most."""
+        """The layer with the largest prefix matching."""
         return int(self.matching.argmax())
 
     @property
     @kept
     def opened(self) -> Interval | None:
-        """How much of the final gap opens across that layer; None without a gap."""
+        """Fraction of the final gap that opens across that layer; None without a gap."""
         if not self.has_gap:
             return None
         if self.pair_scores is None:
@@ -106,17 +106,17 @@ class MatchingByLayerResult(Result):
 
     @property
     def status(self) -> Status:
-        """Of the claim that part of the gap opens there."""
+        """Status of the claim that part of the gap opens there."""
         return judged(self.opened, prompts=self.count)
 
 
 @dataclass(frozen=True)
 class MatchingByLayer(PairMeasurement[MatchingByLayerResult]):
-    """Prefix matching of whole layers on false prompts, beside the gap of both sides.
+    """Prefix matching of whole layers on false prompts, compared with the gap between both sides.
 
     Attributes:
         over: Attention to the `labels`, or to the tokens `before_labels`.
-        variant: Of the accuracy's lens, `sound` or `reference`.
+        variant: Variant of the lens for the accuracy, `sound` or `reference`.
 
     Raises:
         PromptError: sets that are not pairs, or prompts without a class to match.
@@ -132,16 +132,16 @@ class MatchingByLayer(PairMeasurement[MatchingByLayerResult]):
 
     @property
     def scoring(self) -> HeadScores:
-        """How the heads are scored."""
+        """The measurement that scores the heads."""
         return HeadScores(over=self.over)
 
     @property
     def accuracy(self) -> LayerAccuracy:
-        """Where the gap comes from."""
+        """The measurement that gives the gap."""
         return LayerAccuracy(self.variant)
 
     def check(self, model: LanguageModel, data: Pair) -> None:
-        """Refuse what head scores and accuracy by layer refuse.
+        """Refuse whatever head scores and accuracy by layer refuse.
 
         Raises:
             PromptError: sets that are not pairs, or prompts without a class to match.
@@ -151,11 +151,11 @@ class MatchingByLayer(PairMeasurement[MatchingByLayerResult]):
         self.scoring.check(model, data[1])
 
     def passes(self, model: LanguageModel, data: Pair) -> list[Pass]:
-        """Those of head scores on the false prompts, and those of accuracy by layer."""
+        """The passes of head scores on the false prompts, and those of accuracy by layer."""
         return [*self.scoring.passes(model, data[1]), *self.accuracy.passes(model, data)]
 
     def result(self, model: LanguageModel, data: Pair, read: list[Any]) -> MatchingByLayerResult:
-        """Both by layer."""
+        """Prefix matching and gap by layer."""
         heads = self.scoring.result(model, data[1], read[:1])
         return side_by_side(heads, self.accuracy.result(model, data, read[1:]))
 
@@ -169,7 +169,7 @@ matching_by_layer = door(
 
 
 def side_by_side(heads: HeadScoresResult, accuracy: LayerAccuracyResult) -> MatchingByLayerResult:
-    """Prefix matching summed over heads, and the share of the final gap, by layer."""
+    """Prefix matching summed over heads, and the fraction of the final gap, by layer."""
     scores = accuracy.scores[METRICS.index("calibrated")].transpose(0, 1).double()
     gap_low, _ = Quantity(("entry",), scores[:, 0] - scores[:, 1], kind="change").ends()
     if float(gap_low[-1]) > 0:
@@ -195,7 +195,7 @@ def _gap_share(means: Float[Tensor, "*r side entry"]) -> Float[Tensor, "*r layer
 
 
 def _opened(layer: int) -> Callable[[Tensor], Tensor]:
-    """How much of the final gap opens across one layer."""
+    """Fraction of the final gap that opens across one layer."""
 
     def share(means: Float[Tensor, "*r side entry"]) -> Float[Tensor, "*r"]:
         gap = means[..., 0, :] - means[..., 1, :]

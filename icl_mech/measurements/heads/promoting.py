@@ -1,4 +1,4 @@
-"""Label promoting: what the output of a head adds to the logit of the false label, above the true one.
+"""Label promoting: the contribution of a head's output to the logit of the false label, above the true one.
 
 Source: Halawi et al. 2023, *Overthinking the Truth*, §5.
 """
@@ -33,12 +33,12 @@ PROMOTING = Definition(
 
 
 class Pushing(NamedTuple):
-    """To which label some heads push.
+    """Labels that some heads promote.
 
     Attributes:
         promoting: Label promoting by name, in the order of the heads.
-        towards: Heads that push to the false label, corrected for looking at all of these.
-        away: Those that push away from it.
+        towards: Heads that promote the false label, corrected for multiple testing over all of these.
+        away: Heads that suppress it.
     """
 
     promoting: dict[str, Interval]
@@ -47,7 +47,7 @@ class Pushing(NamedTuple):
 
     @property
     def unclear(self) -> tuple[str, ...]:
-        """Those that do neither."""
+        """Heads that clearly do neither."""
         clear = {*self.towards, *self.away}
         return tuple(name for name in self.promoting if name not in clear)
 
@@ -73,10 +73,10 @@ def promoting_scores(
     """Logit of the class each head would match above that of the true one.
 
     Args:
-        lens: What the heads' lens read.
-        model: It was read from.
+        lens: Readout of the heads' lens.
+        model: The model it was read from.
         classes: The class each target would match.
-        answers: The true one.
+        answers: The true class.
 
     Raises:
         RunError: components that do not add up.

@@ -1,1 +1,1 @@
-"""What is lost when tokens no longer see what stands before them."""
+"""Isolation: the loss when tokens no longer attend to earlier tokens."""

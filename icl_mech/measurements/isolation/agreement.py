@@ -1,4 +1,4 @@
-"""What the isolation measurements share: formulas, variants, checks and runs.
+"""Code shared by the isolation measurements: formulas, variants, checks and runs.
 
 Source: Wang et al. 2023, *Label Words are Anchors*, §2.2.
 """
@@ -82,7 +82,7 @@ Key = tuple[str, int, str]
 """Side, depth and tokens of a window in the first or last layers."""
 
 Window = tuple[Sequence[int], Tokens]
-"""Isolated layers, and what is isolated in them."""
+"""Isolated layers, and the tokens isolated in them."""
 
 
 USUAL = (1, 3, 5, 7)
@@ -90,13 +90,13 @@ USUAL = (1, 3, 5, 7)
 
 
 NextWords = tuple[tuple[str, ...], ...]
-"""The likeliest next words of some prompts, best first."""
+"""The top next words of some prompts, best first."""
 
 EXAMPLES = 3
-"""Of so many prompts, the first ones, the likeliest next words are kept as text."""
+"""Number of prompts, the first ones, whose top next words are kept as text."""
 
 NEARLY_ALWAYS = 0.8
-"""A window that answers one class so often hardly differs from a constant answer."""
+"""Fraction of one class from which on answers under a window hardly differ from a constant answer."""
 
 UNITS = {
     "label_loyalty": "share of unchanged predicted classes",
@@ -107,7 +107,7 @@ UNITS = {
 
 @dataclass(frozen=True)
 class Agreement:
-    """How far isolated runs agree with the plain one, averaged over draws.
+    """Agreement of isolated runs with the plain one, averaged over draws.
 
     Attributes:
         predicted: Class predicted without isolation.
@@ -115,12 +115,12 @@ class Agreement:
         word_overlap: Jaccard overlap of the top next tokens.
         draw_loyalty: Label loyalty of each draw (label words: the same number in each column).
         draw_overlap: Word loyalty of each draw, likewise.
-        isolated: Class predicted under isolation, of each draw likewise.
-        words: Likeliest next words of the first prompts, without isolation and then with that of
+        isolated: Class predicted under isolation, for each draw likewise.
+        words: Top next words of the first prompts, without isolation and then with the isolation of
             each window (its first draw).
         log_prob: Log-probability of the answer under isolation minus that without, averaged over
             draws; None where answers are classes.
-        labels: Names of what is predicted.
+        labels: Names of the possible answers.
     """
 
     predicted: Int[Tensor, " batch"]
@@ -136,7 +136,7 @@ class Agreement:
 
 @dataclass(frozen=True)
 class OfIsolation(Measurement[R]):
-    """Variants of all measurements with isolated tokens.
+    """Options shared by all measurements with isolated tokens.
 
     Attributes:
         mode: `mask` sets scores to -inf before softmax (the reference code), `zero` sets the
@@ -144,7 +144,7 @@ class OfIsolation(Measurement[R]):
         redraw: Random tokens: one draw per demonstration `set`, per `prompt` or per `layer`.
         draws: Number of draws of random tokens.
         top_k: Number of next tokens compared for word loyalty.
-        seed: Of the first draw.
+        seed: Seed of the first draw.
     """
 
     mode: Mode = "mask"
@@ -154,15 +154,15 @@ class OfIsolation(Measurement[R]):
     seed: Natural = 0
 
     def reads_first_tokens(self) -> bool:
-        """No: whole words are scored where the prompts say so."""
+        """False: whole words are scored where the prompts say so."""
         return False
 
     @abstractmethod
     def windows(self, n_layers: int) -> list[Window]:
-        """Where what is isolated, in the order of the result."""
+        """Windows of layers and the tokens isolated in them, in the order of the result."""
 
     def cuts(self, window: Window) -> list[tuple[Isolate]]:
-        """One set of interventions per draw; label words need one only."""
+        """One set of interventions per draw; label words need only one."""
         layers, tokens = window
         seeds = range(self.seed, self.seed + (self.draws if tokens == "random" else 1))
         return [
@@ -171,7 +171,7 @@ class OfIsolation(Measurement[R]):
         ]
 
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
-        """Refuse what cannot be isolated or compared.
+        """Refuse prompts and options for which isolation or the comparison is undefined.
 
         Raises:
             RunError: `top_k` outside the vocabulary.
@@ -184,23 +184,23 @@ class OfIsolation(Measurement[R]):
                 random_positions(prompt, self.redraw, self.seed, 0)
 
     def passes(self, model: LanguageModel, data: PromptBatch) -> list[Variants]:
-        """The plain run and all isolated ones, on one path: ranks of close numbers are compared."""
+        """The plain run and all isolated ones, on one path, since ranks of close numbers are compared."""
         cuts = [cut for window in self.windows(model.info.n_layers) for cut in self.cuts(window)]
         reading = PredictionReading(self.top_k)
         return [Variants(data, [reading], variants=[(), *cuts], title="isolation")]
 
     def agreement(self, model: LanguageModel, data: PromptBatch, read: list[Any]) -> Agreement:
-        """Per-prompt agreement of every window, from what the passes read."""
+        """Per-prompt agreement of every window, from the values the passes read."""
         (plain,), *isolated = read[0]
         answered, words = predicted(plain[0], plain[2], data), plain[2]
         of_answer = None
-        if data.answer_kind != "classes" and all(own.answer is not None for own in data):
+        if data.answer_kind != "classes" and all(prompt.answer is not None for prompt in data):
             of_answer = data.answers[:, None]
-        found: Iterator[Read] = (values for (values,) in isolated)
+        reads: Iterator[Read] = (values for (values,) in isolated)
         kept, overlaps, classes, changes = [], [], [], []
         said = [next_words(model, words)]
         for window in self.windows(model.info.n_layers):
-            drawn = [next(found) for _ in self.cuts(window)]
+            drawn = [next(reads) for _ in self.cuts(window)]
             classes.append(torch.stack([predicted(r[0], r[2], data) for r in drawn]))
             kept.append(torch.stack([same_answer(r, plain, data).double() for r in drawn]))
             if of_answer is not None:
@@ -211,8 +211,8 @@ class OfIsolation(Measurement[R]):
         most = max(len(values) for values in kept)
 
         def by_draw(values: list[Tensor]) -> Tensor:
-            # Label words have one draw, which stands in every column.
-            return torch.stack([own.expand(most, *own.shape[1:]) for own in values])
+            # Label words have one draw, which is repeated in every column.
+            return torch.stack([tensor.expand(most, *tensor.shape[1:]) for tensor in values])
 
         return Agreement(
             predicted=answered,
@@ -228,13 +228,13 @@ class OfIsolation(Measurement[R]):
 
 
 def chosen_depths(given: Sequence[int] | None, info: ModelInfo) -> tuple[int, ...]:
-    """Numbers of layers, ascending, each once; by default those of the paper up to L/2."""
+    """Numbers of layers, ascending, each once; by default the paper's numbers up to L/2."""
     usual = tuple(k for k in USUAL if k <= info.n_layers / 2) or (1,)
     return usual if given is None else tuple(sorted(set(given)))
 
 
 def check_depths(depths: Sequence[int], info: ModelInfo, what: str) -> None:
-    """Refuse numbers of layers the model does not have, and none at all.
+    """Refuse numbers of layers the model does not have, and an empty list.
 
     Raises:
         RunError: none, or one outside 1...L.
@@ -247,10 +247,10 @@ def check_depths(depths: Sequence[int], info: ModelInfo, what: str) -> None:
 
 
 def with_draws(found: Interval, drawn: Float[Tensor, " draw"]) -> Interval:
-    """An interval over prompts, as much wider as the mean over draws is uncertain.
+    """Widen an interval over prompts by the uncertainty of the mean over draws.
 
     `drawn` are the values of single draws; t times their standard error and the distance of each
-    end are added as the sides of a right angle.
+    end are added in quadrature.
     """
     from scipy.stats import t
 
@@ -266,7 +266,7 @@ def with_draws(found: Interval, drawn: Float[Tensor, " draw"]) -> Interval:
 
 
 def next_words(model: LanguageModel, top: Int[Tensor, "batch k"]) -> NextWords:
-    """The texts of the likeliest next tokens of the first prompts; none without a tokenizer."""
+    """The texts of the top next tokens of the first prompts; none without a tokenizer."""
     if not callable(model.tokenizer):
         return ()
     pieces = TextTokenizer(model.tokenizer)
@@ -274,19 +274,19 @@ def next_words(model: LanguageModel, top: Int[Tensor, "batch k"]) -> NextWords:
 
 
 def class_name(labels: Sequence[str], place: int) -> str:
-    """Name of a class, also where a file does not hold it."""
+    """Name of a class, with a fallback where a file does not hold it."""
     if place < len(labels):
         return labels[place]
     return "another token" if labels[:1] == ("next token",) else f"class {place}"
 
 
 class Answered(NamedTuple):
-    """One answer of some prompts.
+    """An answer and the number of prompts that get it.
 
     Attributes:
         name: The class.
-        prompts: How many prompts get it.
-        before: How many got it without isolation.
+        prompts: Number of prompts that get it.
+        before: Number of prompts that got it without isolation.
     """
 
     name: str
@@ -297,16 +297,16 @@ class Answered(NamedTuple):
     def commonest(
         cls, answers: Int[Tensor, " batch"], before: Int[Tensor, " batch"], labels: Sequence[str]
     ) -> "Answered":
-        """The one that most prompts get."""
+        """The most frequent answer."""
         place = int(answers.mode().values)
-        counts = (int((own == place).sum()) for own in (answers, before))
+        counts = (int((classes == place).sum()) for classes in (answers, before))
         return cls(class_name(labels, place), *counts)
 
 
 def constant_answer(
     answers: Int[Tensor, " batch"], before: Int[Tensor, " batch"], labels: Sequence[str]
 ) -> Answered | None:
-    """The answer that nearly all prompts get under isolation, if there is one that not all had before."""
-    found, n = Answered.commonest(answers, before, labels), len(answers)
-    nearly_all = n > 1 and found.prompts >= NEARLY_ALWAYS * n
-    return found if nearly_all and found.before < n else None
+    """The answer that nearly all prompts get under isolation, unless there is none or all had it before."""
+    commonest, n = Answered.commonest(answers, before, labels), len(answers)
+    nearly_all = n > 1 and commonest.prompts >= NEARLY_ALWAYS * n
+    return commonest if nearly_all and commonest.before < n else None

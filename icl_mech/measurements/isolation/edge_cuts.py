@@ -1,17 +1,17 @@
-"""Which edges does the answer need, and in which layers: between demonstrations, or from them to the target?
+"""Attention knockouts: which edges does the answer need, between demonstrations or into the target, and in which layers?
 
-Attention is cut (`Cut`, masked before the softmax) in one window of layers at a time:
+Attention is knocked out (`Cut`, masked before the softmax) in one window of layers at a time:
 
 * *contextualise*: from every demonstration to the ones after it;
-* *exchange*: the same edges stay, and lead to demonstrations of other labels: each demonstration after the first keeps
-  its tokens, and its attention adds what it adds where the label words before it are exchanged (`Patch` of `attn_out`);
+* *exchange*: the same edges stay, but lead to demonstrations of other labels: each demonstration after the first keeps
+  its tokens, and its attention output is replaced by that with the label words before it exchanged (`Patch` of `attn_out`);
 * *aggregate*: from the demonstrations to the query and the target, or to the target alone;
 * *anchors*: from their anchors (label words) alone, likewise;
 * *collect*: from everything before the anchors into them.
 
-Controls, in several draws: beside *anchors* as many other edges into every row, of about the same lengths; beside
-*collect* as many random other tokens of the demonstrations, cut off from everything before them. *Contextualise* and
-*aggregate* leave their rows too few other edges for a control.
+Controls, in several draws: for *anchors* the same number of other edges into every row, of about the same lengths; for
+*collect* the same number of random other tokens of the demonstrations, cut off from everything before them.
+*Contextualise* and *aggregate* leave their rows too few other edges for a control.
 
 Source: *Contextualize-then-aggregate* (arXiv 2504.00132); *collect* is Wang et al. 2023, *Label Words are Anchors*,
 §2.2; the measures are our own.
@@ -67,7 +67,7 @@ CONTROLS: dict[str, Cut | None] = {
     "collect": Cut("before", "random"),
 }
 CONTROLLED = tuple(edges for edges, control in CONTROLS.items() if control is not None)
-"""Edges beside which random ones are cut."""
+"""Edges that have random edges as a control."""
 WINDOWS: dict[str, tuple[str, ...]] = {
     "thirds": ("early", "middle", "late", "all"),
     "cumulative": ("early", "up to the middle", "all"),
@@ -94,13 +94,13 @@ LOST = Definition(
 
 
 class Needed(NamedTuple):
-    """Edges that the right answer needs in one window of layers.
+    """Edges that the correct answer needs in one window of layers.
 
     Attributes:
-        edges: What was cut.
-        window: Its name.
-        layers: Its first and last layer.
-        fallen: What the right answer loses.
+        edges: The edges that were cut.
+        window: Name of the window.
+        layers: First and last layer of the window.
+        fallen: Loss of the correct answer.
     """
 
     edges: str
@@ -113,27 +113,27 @@ class Needed(NamedTuple):
 class EdgeCutsResult(Result):
     """Answers without some edges, by edges and window of layers.
 
-    What belongs to random edges is not-a-number beside edges that have no control.
+    Values for random edges are not-a-number for edges that have no control.
 
     Attributes:
-        difference: Logit of the right answer above the mean of the others.
-        probability: Of the right answer, over the whole vocabulary.
-        log_prob: Of the right answer among label words or choices, of texts over the vocabulary, in nats; None in
-            results saved before this was kept.
-        kept: The prediction is the plain one.
-        right: The prediction is the right one; None likewise.
+        difference: Logit of the correct answer above the mean of the others.
+        probability: Probability of the correct answer, over the whole vocabulary.
+        log_prob: Log-probability of the correct answer among label words or choices, for texts over the vocabulary, in
+            nats; None in results saved before this was kept.
+        kept: Whether the prediction is that of the plain run.
+        right: Whether the prediction is the correct answer; None likewise.
         random_difference: The same with random edges cut.
         random_probability: Likewise.
         random_log_prob: Likewise; None as `log_prob` is.
         random_kept: Likewise.
-        plain_difference: Without a cut.
-        plain_probability: Without a cut.
-        plain_log_prob: Without a cut; None as `log_prob` is.
-        plain_right: Without a cut; None as `right` is.
-        edges: What was cut.
-        windows: In which layers, by name.
+        plain_difference: The value without a cut.
+        plain_probability: The value without a cut.
+        plain_log_prob: The value without a cut; None as `log_prob` is.
+        plain_right: The value without a cut; None as `right` is.
+        edges: The edges that were cut.
+        windows: Names of the windows of layers.
         layers: First and last layer of each window.
-        rows: Of edges to the target: of `query` and target, or of the `target` alone.
+        rows: Destination of edges to the target: `query` and target, or the `target` alone.
     """
 
     difference: Float[Tensor, "batch edges window"]
@@ -159,7 +159,7 @@ class EdgeCutsResult(Result):
 
     @property
     def changes(self) -> Float[Tensor, "batch edges window"]:
-        """Of the logit difference."""
+        """Changes of the logit difference."""
         return self.difference - self.plain_difference[:, None, None]
 
     @property
@@ -169,7 +169,7 @@ class EdgeCutsResult(Result):
 
     @property
     def losses(self) -> Float[Tensor, "batch edges window"] | None:
-        """By how much the log-probability of the right answer falls, in nats."""
+        """Decrease of the log-probability of the correct answer, in nats."""
         if self.log_prob is None or self.plain_log_prob is None:
             return None
         return self.plain_log_prob[:, None, None] - self.log_prob
@@ -182,15 +182,15 @@ class EdgeCutsResult(Result):
         return self.plain_log_prob[:, None, None, None] - self.random_log_prob
 
     def has_control(self, edges: str) -> bool:
-        """True if random edges were cut beside these."""
+        """True if random edges were cut as a control of these."""
         drawn = self.random_difference[:, self.edges.index(edges)]
         return edges in CONTROLLED and drawn.numel() > 0 and not bool(drawn.isnan().any())
 
     def quantities(self) -> dict[str, Quantity]:
-        """Changes of logit difference, probability, log-probability and right answers, and loyalty; most with random edges too.
+        """Changes of logit difference, (log-)probability and correct answers, and loyalty; most with random edges too.
 
-        `beside_random` is the change minus that with random edges; its intervals take draws in. There is no
-        `accuracy_change` where right answers were not kept, no `log_prob_change` where log-probabilities were not.
+        `beside_random` is the change minus that with random edges; its intervals include the spread of the draws. There is no
+        `accuracy_change` where correct answers were not kept, no `log_prob_change` where log-probabilities were not.
         """
         dims, logits = ("edges", "window"), "change of the logit difference"
         more = self.probability - self.plain_probability[:, None, None]
@@ -238,7 +238,7 @@ class EdgeCutsResult(Result):
         return mean_interval(self.changes[self._place(edges, window)])
 
     def beside(self, edges: str, window: str) -> Interval | None:
-        """The same minus that with random edges, with the spread of the draws; None without a control.
+        """The same change minus that with random edges, including the spread of the draws; None without a control.
 
         Raises:
             ResultError: edges or a window that was not cut.
@@ -249,7 +249,7 @@ class EdgeCutsResult(Result):
     def step(self, edges: str, before: str, after: str, *, beside: bool) -> Interval | None:
         """Change in one window minus that in another, plainly or each minus that with random edges.
 
-        None for these where there is no control.
+        None for the latter if there is no control.
 
         Raises:
             ResultError: edges or a window that was not cut.
@@ -261,10 +261,10 @@ class EdgeCutsResult(Result):
         return self._beyond(edges, step, self.random_changes[end] - self.random_changes[start])
 
     def lost(self, edges: str, window: str, before: str | None = None) -> Interval:
-        """By how much the log-probability of the right answer falls with these edges cut, in nats.
+        """Decrease of the log-probability of the correct answer with these edges cut, in nats.
 
-        Mean over prompts of log p(right) plainly minus that with the cut, or of what another window costs less
-        (`before`). Positive: the answer suffers. Not-a-number where log-probabilities were not kept.
+        Mean over prompts of log p(right) without the cut minus that with the cut, or minus that in another window
+        (`before`). Positive if the cut costs probability. Not-a-number where log-probabilities were not kept.
 
         Raises:
             ResultError: edges or a window that was not cut.
@@ -273,7 +273,7 @@ class EdgeCutsResult(Result):
         return Interval(nan, nan, nan) if lost is None else mean_interval(lost)
 
     def lost_beside(self, edges: str, window: str, before: str | None = None) -> Interval | None:
-        """The same minus what random edges cost, with the spread of the draws; None without a control.
+        """The same loss minus that with random edges, including the spread of the draws; None without a control.
 
         Raises:
             ResultError: edges or a window that was not cut.
@@ -293,16 +293,16 @@ class EdgeCutsResult(Result):
     def _beyond(
         self, edges: str, values: Float[Tensor, " batch"], random: Float[Tensor, "batch draw"]
     ) -> Interval | None:
-        """Values minus those of random edges, with the spread of the draws; None without a control."""
+        """Values minus those of random edges, including the spread of the draws; None without a control."""
         if not self.has_control(edges):
             return None
         gaps = values[:, None] - random
         return with_draws(mean_interval(gaps.mean(1)), gaps.mean(0))
 
     def right_answers(self, edges: str, window: str, before: str | None = None) -> Interval | None:
-        """Change of the share of right answers with these edges cut, since the plain run or another window.
+        """Change of the fraction of correct answers with these edges cut, compared with the plain run or another window.
 
-        None where they were not kept.
+        None where correct answers were not kept.
 
         Raises:
             ResultError: edges or a window that was not cut.
@@ -322,21 +322,21 @@ class EdgeCutsResult(Result):
 
     @property
     def too_few(self) -> bool:
-        """True of prompts that are too few for an interval."""
+        """True if there are too few prompts for an interval."""
         return self.count < FEWEST_PROMPTS
 
     @property
     def slides(self) -> bool:
-        """True of windows that slide over the layers: they are named by them."""
+        """True if windows slide over the layers; they are then named by their layers."""
         return self.windows == tuple(window_of(*ends) for ends in self.layers)
 
     def into_target_alone(self, edges: str) -> bool:
-        """True of edges whose cut spares the query."""
+        """True for edges whose cut leaves the query's rows unchanged."""
         return edges in TO_TARGET and self.rows == "target"
 
     @property
     def draws(self) -> int:
-        """Of random edges."""
+        """Number of draws of random edges."""
         return self.random_difference.shape[-1]
 
     @property
@@ -346,11 +346,11 @@ class EdgeCutsResult(Result):
 
     @property
     def unit(self) -> str:
-        """Of what the right answer loses: nats, or logits where log-probabilities were not kept."""
+        """Unit of the loss of the correct answer: nats, or logits where log-probabilities were not kept."""
         return "logits" if self.losses is None else "nats"
 
     def fallen(self, edges: str, window: str) -> Interval:
-        """How far the right answer falls, in that unit.
+        """Loss of the correct answer, in that unit.
 
         Raises:
             ResultError: edges or a window that was not cut.
@@ -360,7 +360,7 @@ class EdgeCutsResult(Result):
         return _turned(self.change(edges, window))
 
     def fallen_beside(self, edges: str, window: str) -> Interval | None:
-        """The same beyond random edges; None without a control.
+        """The same loss beyond random edges; None without a control.
 
         Raises:
             ResultError: edges or a window that was not cut.
@@ -372,7 +372,7 @@ class EdgeCutsResult(Result):
 
     @property
     def needed(self) -> list[Needed]:
-        """Every cut that lowers the right answer, beyond random edges or, without a control, with right answers lost."""
+        """Every cut that lowers the correct answer, beyond random edges or, if these are missing, with answers lost."""
         return [
             Needed(edges, window, layers, fallen)
             for edges in self.edges
@@ -399,18 +399,18 @@ def _turned(interval: Interval) -> Interval:
 
 
 Place = tuple[int, int, int]
-"""Numbers of edges, window and draw, which count from 1; 0 is the cut itself."""
+"""Indices of edges, window and draw; draws count from 1, 0 is the cut itself."""
 
 Placed = tuple[Place, tuple[Intervention, ...]]
-"""What is done in one run, and where its answers stand."""
+"""Place of the answers of one run, and its interventions."""
 
 
 def exchanged_before(prompts: PromptBatch, tokenizer: object | None) -> tuple[PromptBatch, ...]:
-    """For each demonstration after the first: the prompts with other labels in the demonstrations before it.
+    """The prompts with other labels in the preceding demonstrations, for each demonstration after the first.
 
     Raises:
-        PromptError: says why there are none: prompts with one demonstration, or not all with as many; all labels
-            alike; a text that is not known.
+        PromptError: gives the reason why there are none: prompts with one demonstration, or with different numbers of
+            them; all labels equal; an unknown text.
     """
     counts = {len(prompt.label_classes) for prompt in prompts}
     if len(counts) != 1 or max(counts) < 2:
@@ -431,7 +431,7 @@ def exchanged_before(prompts: PromptBatch, tokenizer: object | None) -> tuple[Pr
 
 
 def _log_prob(read: Read, prompts: PromptBatch) -> Float[Tensor, " batch"]:
-    """Of the right answer, in nats: among label words or choices, of texts over the vocabulary."""
+    """Log-probability of the correct answer, in nats: among label words or choices, for texts over the vocabulary."""
     scores, log_probs = read[0].double(), read[1].double()
     among = log_probs if prompts.answer_kind == "vocabulary" else scores.log_softmax(-1)
     return among.gather(1, prompts.answers[:, None])[:, 0]
@@ -439,20 +439,20 @@ def _log_prob(read: Read, prompts: PromptBatch) -> Float[Tensor, " batch"]:
 
 @dataclass(frozen=True)
 class EdgeCuts(Measurement[EdgeCutsResult]):
-    """Right answers with edges between demonstrations, to the target, or into label words cut.
+    """Correct answers with edges between demonstrations, to the target, or into label words cut.
 
-    Costs one forward pass for each kind of edges and window, and as many more for each draw of those that have
-    a control; *exchange* one more for each demonstration after the first. With `rows="target"` those of edges to the
+    Costs one forward pass for each type of edges and window, and as many more for each draw of those that have
+    a control; *exchange* one more for each demonstration after the first. With `rows="target"` the runs for edges to the
     target compute one row of each prompt.
 
     Attributes:
         edges: `contextualise`, `exchange`, `aggregate`, `anchors` or `collect`, or several.
         windows: `thirds` of the layers and all of them; `cumulative` ones from the first layer on; `after`
             a quarter, half and three quarters of them, to the last; or `sliding`
-            ones of a sixth of the layers, from every layer on.
+            ones of a sixth of the layers, starting at every layer.
         mode: `mask` (before softmax) or `zero` (after).
-        draws: Of random edges; 0: none.
-        seed: Of the first draw.
+        draws: Number of draws of random edges; 0: none.
+        seed: Seed of the first draw.
         rows: Edges to the target are those into `query` and target, or into the `target` alone.
 
     Raises:
@@ -465,8 +465,8 @@ class EdgeCuts(Measurement[EdgeCutsResult]):
     takes = ANSWER_KINDS
 
     controls: ClassVar[Mapping[str, Cut | None]] = CONTROLS
-    """What is cut beside each kind of edges, if its rows leave anything: `contextualise` and `aggregate` cut all but
-    all of what stands before a row, and have none."""
+    """The control of each type of edges, if its rows leave other edges: `contextualise` and `aggregate` cut nearly
+    everything before a row, and have none."""
 
     edges: Edges | Sequence[Edges] = ("contextualise", "aggregate", "anchors")
     windows: Windows = "thirds"
@@ -476,7 +476,7 @@ class EdgeCuts(Measurement[EdgeCutsResult]):
     rows: Rows = "query"
 
     def reads_first_tokens(self) -> bool:
-        """No: whole words are scored where the prompts say so."""
+        """False: whole words are scored where the prompts say so."""
         return False
 
     def _edges(self) -> tuple[str, ...]:
@@ -505,13 +505,13 @@ class EdgeCuts(Measurement[EdgeCutsResult]):
         return replace(CUTS[edges], **how), control and replace(control, **how)
 
     def _of_targets(self, edges: str) -> bool:
-        """True of edges into the target alone, whose runs compute one row of each prompt."""
+        """True for edges into the target alone, whose runs compute one row of each prompt."""
         return self.rows == "target" and edges in TO_TARGET
 
     def _variants(
         self, edges: str, layers: range, exchanged: Sequence[PromptBatch]
     ) -> Iterator[tuple[Intervention, ...]]:
-        """What is done to these edges in these layers, then each draw of its control."""
+        """The interventions on these edges in these layers, then each draw of its control."""
         if edges == EXCHANGE:
             yield tuple(
                 Patch("attn_out", layers=tuple(layers), at="all", demo=1 + number, source=source)
@@ -526,8 +526,8 @@ class EdgeCuts(Measurement[EdgeCutsResult]):
     def _runs(self, n_layers: int, exchanged: Sequence[PromptBatch] = ()) -> list[list[Placed]]:
         """Every run with its place, in groups that are run together.
 
-        Edges into targets alone compute one row of each prompt, other cuts what prompts do not share, patched demonstrations
-        whole prompts: together all would cost what the dearest does.
+        Edges into targets alone compute one row of each prompt, other cuts the tokens that prompts do not share, patched
+        demonstrations whole prompts: run together, all would cost as much as the most expensive.
         """
         groups: dict[str, list[Placed]] = {}
         for number, edges in enumerate(self._edges()):
@@ -573,7 +573,7 @@ class EdgeCuts(Measurement[EdgeCutsResult]):
             )
 
     def check_options(self, model: LanguageModel, data: PromptBatch, options: Options) -> None:
-        """Refuse interventions beside exchanged labels, whose states are those of the unchanged model.
+        """Refuse interventions combined with exchanged labels, whose states are those of the unchanged model.
 
         Raises:
             RunError: says which to leave out.
@@ -585,7 +585,7 @@ class EdgeCuts(Measurement[EdgeCutsResult]):
             )
 
     def passes(self, model: LanguageModel, data: PromptBatch) -> list[Variants]:
-        """The plain run and what is done to the edges, on one path; another for each cost of a run."""
+        """The plain run and the interventions on the edges, on one path; another path for each cost of a run."""
         plain: Sequence[Intervention] = ()
         exchanged = self._exchanged(model, data)
         return [
@@ -611,14 +611,14 @@ class EdgeCuts(Measurement[EdgeCutsResult]):
         shape = (len(data), len(self._edges()), len(windows), 1 + self.draws)
 
         def laid(value: Callable[[Read, Read], Tensor]) -> tuple[Tensor, Tensor]:
-            """Of the cuts and of random edges; not-a-number where there are none."""
+            """Values for the cuts and for random edges; not-a-number where there are none."""
             table = torch.full(shape, nan, dtype=torch.float64)
             for (edges, window, draw), cut, beside in runs:
                 table[:, edges, window, draw] = value(cut, beside).double()
             return table[..., 0].contiguous(), table[..., 1:].contiguous()
 
         def changed(value: Callable[[Read], Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-            """Of the plain run too; changes are those to the plain run on the same path."""
+            """Values of the plain run, too; changes are relative to the plain run on the same path."""
             base = value(plain)
             return base, *laid(lambda cut, beside: base + (value(cut) - value(beside)))
 

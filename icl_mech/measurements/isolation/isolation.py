@@ -1,13 +1,13 @@
-"""Isolation: do label words collect the demonstrations in early layers?
+"""Isolation: do label words collect information from the demonstrations in early layers?
 
 Label words are cut off from everything before them (`Isolate`) in the first or last k layers.
 
-* *label loyalty*: share of prompts whose predicted class is the same as without isolation;
+* *label loyalty*: fraction of prompts whose predicted class is the same as without isolation;
 * *word loyalty*: mean Jaccard overlap of the top-k next tokens with and without isolation.
 
-The control isolates as many random tokens of the demonstrations; its values are averaged over
-several draws per prompt. One draw serves all windows. Isolation in the last layer alone changes
-nothing at all: the cut rows reach no later block.
+The control isolates the same number of random tokens of the demonstrations; its values are averaged over
+several draws per prompt. One draw serves all windows. Isolation in the last layer alone has
+no effect at all: the cut rows reach no later block.
 
 Source: Wang et al. 2023, *Label Words are Anchors*, §2.2.
 """
@@ -49,15 +49,15 @@ from icl_mech.results.prompts import answer_kind
 Side = Literal["first", "last"]
 
 CONTROL = "random tokens"
-"""What decides: cut off in the same layers."""
+"""The control of the test: isolated in the same layers."""
 
 
 class Compared(NamedTuple):
-    """The early window beside what it is compared with.
+    """The early window and the windows it is compared with.
 
     Attributes:
         early: Label words in the first layers.
-        others: What it is compared with, by name.
+        others: Windows it is compared with, by name.
     """
 
     early: Key
@@ -79,9 +79,9 @@ class IsolationResult(Result):
         word_overlap: Jaccard overlap of the `top_k` next tokens, averaged over draws.
         draw_loyalty, draw_overlap: Loyalties of each draw (label words: the same in each column).
         predicted: Predicted class without isolation.
-        isolated: Predicted class under isolation, of each draw; this and overlaps None in old files.
-        words: Likeliest next words of the first prompts, without isolation and with that of each window.
-        log_prob: Log-probability of the answer (of texts the followed token) under isolation minus
+        isolated: Predicted class under isolation, for each draw; this and overlaps None in old files.
+        words: Top next words of the first prompts, without isolation and with that of each window.
+        log_prob: Log-probability of the answer (for texts: of the next token) under isolation minus
             without, in nats, averaged over draws; None where answers are classes.
     """
 
@@ -109,12 +109,12 @@ class IsolationResult(Result):
 
     @property
     def tokens(self) -> tuple[str, ...]:
-        """What is isolated."""
+        """Types of isolated tokens."""
         return tuple(dict.fromkeys(tokens for *_, tokens in self.windows))
 
     @property
     def sides(self) -> tuple[str, ...]:
-        """In the first or the last layers."""
+        """Sides on which layers are isolated: `first`, `last`."""
         return tuple(dict.fromkeys(side for side, *_ in self.windows))
 
     @property
@@ -124,7 +124,7 @@ class IsolationResult(Result):
 
     @property
     def usual_depth(self) -> int:
-        """The depth that texts speak of: the paper's 5, or the largest."""
+        """The depth that texts report: the paper's 5, or the largest."""
         return 5 if 5 in self.depths else self.depths[-1]
 
     @property
@@ -135,8 +135,8 @@ class IsolationResult(Result):
     def quantities(self) -> dict[str, Quantity]:
         """Both loyalties, with Wilson's interval of an effective n (see `mean_ends`); `log_prob` if known.
 
-        By tokens, side and depth; not-a-number where no such window was run. The spread between draws
-        is not part of these intervals, but of `difference`.
+        Axes are tokens, side and depth; not-a-number where no such window was run. The spread between draws
+        is not part of these intervals, but is part of that of `difference`.
         """
         fields = (self.label_kept, self.word_overlap, self.log_prob)
         return {
@@ -151,17 +151,17 @@ class IsolationResult(Result):
         }
 
     def _laid(self, values: Float[Tensor, "window _"]) -> Float[Tensor, "tokens side depth _"]:
-        """With an axis for each part of the windows' names."""
+        """Reshape to one axis for each part of the windows' names."""
         names = list(product(self.tokens, self.sides, self.depths))
         table = values.new_full((len(names), values.shape[1]), math.nan)
-        table[[names.index((kind, side, k)) for side, k, kind in self.windows]] = values
+        table[[names.index((tokens, side, k)) for side, k, tokens in self.windows]] = values
         return table.reshape(len(self.tokens), len(self.sides), len(self.depths), -1)
 
     def more_columns(self) -> dict[str, list[float]]:
         """Ends of label loyalty as `low` and `high`, and label loyalties of the extreme draws."""
-        found = self.sel("label_loyalty")
+        samples = self.sel("label_loyalty")
         least, most = (self._laid(end[:, None]) for end in self.draw_loyalty.aminmax(dim=1))
-        columns = {"low": found.low, "high": found.high, "draw_min": least, "draw_max": most}
+        columns = {"low": samples.low, "high": samples.high, "draw_min": least, "draw_max": most}
         return {name: values.flatten().tolist() for name, values in columns.items()}
 
     def loyalty(self, key: Key, quantity: Loyalty = "label_loyalty") -> Interval:
@@ -173,31 +173,31 @@ class IsolationResult(Result):
         return self._window(key, quantity).only()
 
     def _window(self, key: Key, quantity: str) -> Samples:
-        found = self.sel(quantity, **dict(zip(("side", "depth", "tokens"), key, strict=True)))
+        samples = self.sel(quantity, **dict(zip(("side", "depth", "tokens"), key, strict=True)))
         if tuple(key) not in self.windows:
             raise ResultError(f"No window {tuple(key)}; there are {self.windows}.")
-        return found
+        return samples
 
     @checked(ResultError)
     def difference(self, first: Key, second: Key, quantity: Loyalty = "label_loyalty") -> Interval:
         """Loyalty of the first window minus that of the second, paired over prompts.
 
         The interval is a paired score interval over prompts and, where random tokens were drawn
-        several times, as much wider as draws differ.
+        several times, widened by the spread of the draws.
 
         Raises:
             ResultError: a window that was not run, or an unknown quantity.
         """
-        one, other = (self._window(key, quantity).per_prompt for key in (first, second))
-        assert one is not None
-        assert other is not None
-        found = mean_interval(one - other, "change")
+        left, right = (self._window(key, quantity).per_prompt for key in (first, second))
+        assert left is not None
+        assert right is not None
+        interval = mean_interval(left - right, "change")
         drawn = self.draw_loyalty if quantity == "label_loyalty" else self.draw_overlap
         if drawn is None:
-            return found
+            return interval
         gap = drawn[self.windows.index(tuple(first))] - drawn[self.windows.index(tuple(second))]
-        value, low, high = with_draws(found, gap)
-        # A difference of two shares; the part that draws add knows nothing of their ends.
+        value, low, high = with_draws(interval, gap)
+        # A difference of two fractions; the widening by draws does not respect its bounds.
         return Interval(value, max(low, -1.0), min(high, 1.0))
 
     # --- the early window beside its controls ---
@@ -208,16 +208,16 @@ class IsolationResult(Result):
         k = self.usual_depth
         early = ("first", k, "label")
         others = {CONTROL: ("first", k, "random"), "last layers": ("last", k, "label")}
-        found = {name: key for name, key in others.items() if key in self.windows}
-        return Compared(early, found) if early in self.windows and found else None
+        present = {name: key for name, key in others.items() if key in self.windows}
+        return Compared(early, present) if early in self.windows and present else None
 
     @property
     def required(self) -> Required:
-        """Of the claim that label words collect the demonstrations in early layers.
+        """Status of the claim that label words collect information from the demonstrations in early layers.
 
         Both loyalties must fall below those of random tokens in the same layers. Label words in the last
-        layers stand beside them as a curve and decide nothing: few later blocks read what is cut there, so
-        isolation does nearly nothing by construction, in networks that learned nothing, too.
+        layers are shown as a curve and are not part of the test: few later blocks read the cut rows, so
+        isolation has nearly no effect by construction, even in randomly initialised models.
         """
         differences = [self._early_difference(loyalty) for loyalty in LOYALTIES]
         return required("isolation", *differences, rising=False, prompts=self.count)
@@ -228,7 +228,7 @@ class IsolationResult(Result):
         return self.required.status
 
     def status_of(self, loyalty: Loyalty) -> Status:
-        """The same by one loyalty."""
+        """The status by one loyalty."""
         return judged(self._early_difference(loyalty), rising=False, prompts=self.count)
 
     def _early_difference(self, loyalty: Loyalty) -> Interval | None:
@@ -250,7 +250,7 @@ class IsolationResult(Result):
 
     @property
     def became(self) -> Answered | None:
-        """The answer that nearly all prompts get in the early window, if there is one that not all had before."""
+        """The answer that nearly all prompts get in the early window, unless there is none or all had it before."""
         if self.compared is None or self.isolated is None or answer_kind(self) != "classes":
             return None
         early = self.isolated[self.windows.index(self.compared.early), 0]
@@ -271,19 +271,21 @@ class IsolationResult(Result):
 
     @property
     def commonest(self) -> tuple[Answered, ...]:
-        """The commonest answer in that window, and the one without isolation."""
+        """The most frequent answer in that window, and the one without isolation."""
         assert self.isolated is not None
         isolated = self.isolated[self.windows.index(self.told_of), 0]
         return tuple(
-            Answered.commonest(own, self.predicted, self.labels)
-            for own in (isolated, self.predicted)
+            Answered.commonest(classes, self.predicted, self.labels)
+            for classes in (isolated, self.predicted)
         )
 
     @property
     def words_kept(self) -> int:
-        """Prompts whose likeliest next token stays the same in that window, among those kept as text."""
+        """Number of prompts whose top next token stays the same in that window, among those kept as text."""
         isolated = self.words[self.windows.index(self.told_of) + 1]
-        return sum(one[0] == other[0] for one, other in zip(self.words[0], isolated, strict=True))
+        return sum(
+            before[0] == after[0] for before, after in zip(self.words[0], isolated, strict=True)
+        )
 
     @property
     def random_draws(self) -> tuple[float, float]:
@@ -320,12 +322,12 @@ class Isolation(OfIsolation[IsolationResult]):
     takes = ANSWER_KINDS
 
     def filled(self, model: LanguageModel, data: PromptBatch) -> "Isolation":
-        """With depths this model has, and every choice once."""
+        """Fill in depths this model has, and every choice once."""
         depths = chosen_depths(self.depths, model.info)
         return replace(self, depths=depths, sides=self._sides, tokens=self._kinds)
 
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
-        """Refuse depths the model does not have, and what cannot be isolated.
+        """Refuse depths the model does not have, and prompts that cannot be isolated.
 
         Raises:
             RunError: such a depth, or `top_k` outside the vocabulary.

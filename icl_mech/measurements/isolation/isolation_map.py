@@ -1,8 +1,8 @@
-"""Isolation map: in which layers do label words collect the demonstrations?
+"""Isolation map: in which layers do label words collect information from the demonstrations?
 
 Label loyalty (see `icl_mech.measurements.isolation.isolation`) with tokens isolated in layers
-`start ... start + width - 1`, for every start and several widths. A low cell says that what
-label words read in those layers decides predictions. Beyond the paper, which isolates the
+`start ... start + width - 1`, for every start and several widths. Low loyalty means that predictions
+depend on what label words read in those layers. This goes beyond the paper, which isolates the
 first and the last layers only (Wang et al. 2023, *Label Words are Anchors*, §2.2).
 """
 
@@ -32,7 +32,7 @@ from icl_mech.results import Definition, Quantity, Result
 from icl_mech.results.judging import FEWEST_PROMPTS, judged
 
 Cell = tuple[int, int]
-"""Row and column of a window: places of its width and of its first layer."""
+"""Row and column of a window: indices of its width and of its first layer."""
 
 
 class Low(NamedTuple):
@@ -42,7 +42,7 @@ class Low(NamedTuple):
         cell: Its row and column.
         layers: First and last isolated layer.
         loyalty: Label loyalty.
-        gap: That of the lowest window minus its own.
+        gap: Loyalty of the lowest window minus its loyalty.
     """
 
     cell: Cell
@@ -52,7 +52,7 @@ class Low(NamedTuple):
 
     @property
     def clear(self) -> bool:
-        """True if the lowest window clearly costs more."""
+        """True if the lowest window has clearly lower loyalty."""
         return judged(self.gap, rising=False) == "supported"
 
 
@@ -60,7 +60,7 @@ class Low(NamedTuple):
 class IsolationMapResult(Result):
     """Loyalty by first isolated layer and number of isolated layers.
 
-    Not-a-number stands where a window would reach beyond the last layer.
+    Values are not-a-number where a window would reach beyond the last layer.
 
     Attributes:
         widths: Numbers of isolated layers.
@@ -71,11 +71,11 @@ class IsolationMapResult(Result):
         label_kept: Whether the predicted class is unchanged, averaged over draws.
         word_overlap: Jaccard overlap of the top next tokens, averaged over draws.
         predicted: Predicted class without isolation.
-        isolated: Predicted class under isolation, of each draw; -1 beyond the last layer, None in
-            files of before.
+        isolated: Predicted class under isolation, for each draw; -1 beyond the last layer, None in
+            files of earlier versions.
         labels: Names of the classes.
-        n_layers: Layers of the model; 0 in files of before.
-        tokens: What is isolated, `label` words or `random` tokens.
+        n_layers: Layers of the model; 0 in files of earlier versions.
+        tokens: Type of the isolated tokens, `label` words or `random` tokens.
     """
 
     shows: ClassVar[tuple[str, ...]] = ("loyalty", *LOYALTIES)
@@ -110,7 +110,7 @@ class IsolationMapResult(Result):
 
     @property
     def depth(self) -> int:
-        """Layers of the model, as far as they are known."""
+        """Number of layers of the model, as far as known."""
         reach = max(self.layers(cell)[1] for cell in self.cells) + 1
         return self.n_layers or int(self.provenance.get("model", {}).get("n_layers", reach))
 
@@ -131,7 +131,7 @@ class IsolationMapResult(Result):
 
     @property
     def too_few(self) -> bool:
-        """True if so few prompts say nothing."""
+        """True if there are too few prompts for a conclusion."""
         return self.count < FEWEST_PROMPTS
 
     def _low(self, cell: Cell) -> Low:
@@ -140,28 +140,28 @@ class IsolationMapResult(Result):
 
     @property
     def lowest(self) -> Low:
-        """The window that costs most; its interval ignores that it was picked as the lowest."""
+        """The window with the lowest loyalty; its interval ignores that it was selected as the lowest."""
         place = int(self.values.nan_to_num(torch.inf).argmin())
         return self._low(divmod(place, self.values.shape[1]))
 
     @property
     def next_lowest(self) -> Low | None:
-        """The lowest of the windows of that width which share no layer with it, with the paired difference of both."""
+        """The lowest window of that width that shares no layer with it, with the paired difference of both."""
         row, column = cell = self.lowest.cell
         apart = [
-            other
-            for other in self.cells
-            if other[0] == row
-            and abs(self.starts[other[1]] - self.starts[column]) >= self.widths[row]
+            candidate
+            for candidate in self.cells
+            if candidate[0] == row
+            and abs(self.starts[candidate[1]] - self.starts[column]) >= self.widths[row]
         ]
         if not apart:
             return None
-        second = min(apart, key=lambda other: float(self.values[other]))
+        second = min(apart, key=lambda candidate: float(self.values[candidate]))
         change = self.label_kept[cell].double() - self.label_kept[second].double()
         return self._low(second)._replace(gap=mean_interval(change, "change"))
 
     def more_columns(self) -> dict[str, Any]:
-        """What is isolated; and the ends of label loyalty as `low` and `high`."""
+        """The type of isolated tokens, and the ends of label loyalty as `low` and `high`."""
         ends = {"low": self.low.flatten().tolist(), "high": self.high.flatten().tolist()}
         return {"tokens": self.tokens, **ends}
 
@@ -187,11 +187,11 @@ class IsolationMap(OfIsolation[IsolationMapResult]):
     takes = ANSWER_KINDS
 
     def filled(self, model: LanguageModel, data: PromptBatch) -> "IsolationMap":
-        """With widths this model has."""
+        """Fill in widths this model has."""
         return replace(self, widths=chosen_depths(self.widths, model.info))
 
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
-        """Refuse windows the model does not have, and what cannot be isolated.
+        """Refuse windows the model does not have, and prompts that cannot be isolated.
 
         Raises:
             RunError: such a width, or `top_k` outside the vocabulary.
@@ -201,26 +201,26 @@ class IsolationMap(OfIsolation[IsolationMapResult]):
         super().check(model, data)
 
     def starts(self, n_layers: int) -> range:
-        """First layers of the narrowest windows, which begin wherever a wider one does."""
+        """First layers of the narrowest windows, which include those of all wider ones."""
         return range(0, n_layers - min(self.widths or ()) + 1, self.step)
 
     def cells(self, n_layers: int) -> list[tuple[int, int]]:
-        """Width and start of every window that ends in the model."""
+        """Width and start of every window that ends within the model."""
         starts = self.starts(n_layers)
         return [(k, start) for k in self.widths or () for start in starts if start + k <= n_layers]
 
     def windows(self, n_layers: int) -> list[Window]:
-        """Neighbouring layers."""
+        """Windows of adjacent layers."""
         return [(range(start, start + width), self.tokens) for width, start in self.cells(n_layers)]
 
     def result(
         self, model: LanguageModel, data: PromptBatch, read: list[Any]
     ) -> IsolationMapResult:
         """Agreement of each window with the plain run, by width and start."""
-        found = self.agreement(model, data, read)
+        agreement = self.agreement(model, data, read)
         cells = self.cells(model.info.n_layers)
         widths, starts = tuple(self.widths or ()), tuple(self.starts(model.info.n_layers))
-        low, high = mean_ends(found.label_kept.T, "outcome")
+        low, high = mean_ends(agreement.label_kept.T, "outcome")
         rows = [widths.index(width) for width, _ in cells]
         columns = [starts.index(start) for _, start in cells]
 
@@ -232,14 +232,14 @@ class IsolationMap(OfIsolation[IsolationMapResult]):
         return IsolationMapResult(
             widths=widths,
             starts=starts,
-            values=laid(found.label_kept.mean(1)),
+            values=laid(agreement.label_kept.mean(1)),
             low=laid(low),
             high=laid(high),
-            label_kept=laid(found.label_kept),
-            word_overlap=laid(found.word_overlap),
-            predicted=found.predicted,
-            isolated=laid(found.isolated, -1.0),
-            labels=found.labels,
+            label_kept=laid(agreement.label_kept),
+            word_overlap=laid(agreement.word_overlap),
+            predicted=agreement.predicted,
+            isolated=laid(agreement.isolated, -1.0),
+            labels=agreement.labels,
             n_layers=model.info.n_layers,
             tokens=self.tokens,
         )

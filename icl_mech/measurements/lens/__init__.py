@@ -1,1 +1,1 @@
-"""What layers, heads and MLPs would answer if they were read out at once."""
+"""Readouts of layers, heads and MLPs: the answer each of them would give through the unembedding."""

@@ -1,7 +1,7 @@
-"""Two lenses side by side: the same residuals through the logit lens and through a fitted one.
+"""Comparison of two lenses: the same residuals through the logit lens and through a fitted one.
 
-One pass. Both readings are of the same prompts, so their difference is paired; at the last entry both
-are the model's own answer.
+One pass. Both readouts use the same prompts, so their difference is paired; at the last entry both
+are the model's answer.
 """
 
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ from icl_mech.results import Definition, Quantity, Result, Samples
 
 
 class Gain(NamedTuple):
-    """What the fitted lens gains at one entry.
+    """Accuracy gain of the fitted lens at one entry.
 
     Attributes:
         layer: The entry.
@@ -37,13 +37,13 @@ class Gain(NamedTuple):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class CompareLensesResult(Result):
-    """What each entry would answer, read by a fitted lens and by the logit lens.
+    """Predictions of each entry under a fitted lens and under the logit lens.
 
     Attributes:
         label_logits: Logits of the label words' first tokens; entry 0 is the embedding.
         answers: True class of each query.
         labels: Names of the classes.
-        kind: Of the fitted lens: `tuned`, `jacobian`.
+        kind: Type of the fitted lens: `tuned`, `jacobian`.
     """
 
     definitions: ClassVar[tuple[Definition, ...]] = (LENS, TUNED, JACOBIAN)
@@ -54,17 +54,17 @@ class CompareLensesResult(Result):
     kind: str
 
     def quantities(self) -> dict[str, Quantity]:
-        """Right answers and the true label's probability by lens and layer; the paired gain."""
+        """Correct answers and the true label's probability by lens and layer; the paired gain."""
         right = self.label_logits.argmax(-1) == self.answers[:, None, None]
         probs = self.label_logits.double().softmax(-1)
         index = self.answers[:, None, None, None].expand(*probs.shape[:-1], 1)
         dims = ("lens", "layer")
-        own = probs.gather(-1, index)[..., 0]
+        true_probs = probs.gather(-1, index)[..., 0]
         gain = right[:, 0].double() - right[:, 1].double()
         return {
             "accuracy": Quantity(dims, right, unit="accuracy over label words"),
             "true_label": Quantity(
-                dims, own, unit="probability among the label words", kind="outcome"
+                dims, true_probs, unit="probability among the label words", kind="outcome"
             ),
             "gain": Quantity(("layer",), gain, unit="accuracy above the logit lens", kind="change"),
         }
@@ -80,7 +80,7 @@ class CompareLensesResult(Result):
 
     @property
     def n_layers(self) -> int:
-        """Entries before the last, at which the lenses may differ."""
+        """Number of entries before the last, at which the lenses may differ."""
         return self.label_logits.shape[2] - 1
 
     @cached_property
@@ -89,23 +89,23 @@ class CompareLensesResult(Result):
 
     @property
     def clearly_better(self) -> int:
-        """Of these entries, those at which the fitted lens is clearly more accurate."""
+        """Number of entries before the last at which the fitted lens is clearly more accurate."""
         return int((self._gain.low[:-1] > 0).sum())
 
     @property
     def clearly_worse(self) -> int:
-        """Those at which it is clearly less accurate."""
+        """Number of entries before the last at which the fitted lens is clearly less accurate."""
         return int((self._gain.high[:-1] < 0).sum())
 
     @property
     def largest_gain(self) -> Gain:
-        """Where it gains most; the interval ignores that the entry was chosen among all."""
+        """The largest gain and its entry; the interval ignores that the entry was chosen among all."""
         layer = int(self._gain.values[:-1].argmax())
         return Gain(layer, self.interval("gain", layer=layer))
 
     @property
     def mean_accuracy(self) -> tuple[float, float]:
-        """Accuracy under the fitted and under the logit lens, means over the entries before the last."""
+        """Accuracy under the fitted and under the logit lens, averaged over the entries before the last."""
         fitted, logit = self.quantities()["accuracy"].value()[:, :-1].mean(1)
         return float(fitted), float(logit)
 
@@ -137,17 +137,17 @@ class CompareLenses(Measurement[CompareLensesResult]):
         check_lens(self.lens, model)
 
     def passes(self, model: LanguageModel, data: PromptBatch) -> list[Pass]:
-        """One pass with both readings."""
+        """One pass with both readouts."""
         readings = [LayerLensReading(vocabulary=False, lens=lens) for lens in (self.lens, None)]
         return [Pass(data, readings, title="lenses")]
 
     def result(
         self, model: LanguageModel, data: PromptBatch, read: list[Any]
     ) -> CompareLensesResult:
-        """Both readings on an axis of their own."""
-        found: list[LensRows] = read[0]
+        """Stack both readouts along the lens axis."""
+        by_lens: list[LensRows] = read[0]
         return CompareLensesResult(
-            label_logits=torch.stack([rows.label_logits[:, 0] for rows in found], dim=1),
+            label_logits=torch.stack([rows.label_logits[:, 0] for rows in by_lens], dim=1),
             answers=data.answers,
             labels=data.labels,
             kind=self.lens.kind,

@@ -1,4 +1,4 @@
-"""Readings of heads and MLPs, unembedded to the label words at the target."""
+"""Readouts of heads and MLPs, unembedded to the label words at the target."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,7 +34,7 @@ class Part(NamedTuple):
 
     Attributes:
         place: Layer and head, or layer.
-        contrast: What it adds to the logit of the true label above the mean of the others.
+        contrast: Its contribution to the logit of the true label above the mean of the others.
     """
 
     place: tuple[int, ...]
@@ -46,10 +46,10 @@ class ComponentLens(Result):
     """Label logits of every head or MLP at the target.
 
     Attributes:
-        label_logits: By layer, head (if read per head) and label.
-        embedding: Of what enters block 0; None with `norm="own"`, as the two below.
-        others: Sum over blocks of what is not asked for (MLPs or heads, attention biases).
-        constant: Of the biases of final norm and unembedding.
+        label_logits: Logits by layer, head (if read per head) and label.
+        embedding: Contribution of the input of block 0; None with `norm="own"`, as are the two below.
+        others: Sum over blocks of the components not asked for (MLPs or heads, attention biases).
+        constant: Contribution of the biases of final norm and unembedding.
         answers: True class of each query, or None.
         labels: Names of the classes.
     """
@@ -67,13 +67,13 @@ class ComponentLens(Result):
     def quantities(self) -> dict[str, Quantity]:
         """`contrast`, the logit of the true label above the mean of the others; all logits."""
         dims = ("layer", "head")[: self.label_logits.ndim - 2]
-        found = {}
+        quantities = {}
         if self.answers is not None:
             by_label = self.label_logits.double().movedim(-1, 1)
-            own = by_label[torch.arange(len(self.answers)), self.answers]
-            rest = (by_label.sum(1) - own) / (by_label.shape[1] - 1)
-            found["contrast"] = Quantity(dims, own - rest, unit="logit difference")
-        return found | super().quantities()
+            true_logit = by_label[torch.arange(len(self.answers)), self.answers]
+            rest = (by_label.sum(1) - true_logit) / (by_label.shape[1] - 1)
+            quantities["contrast"] = Quantity(dims, true_logit - rest, unit="logit difference")
+        return quantities | super().quantities()
 
     @checked(ResultError)
     def contrast(
@@ -93,7 +93,7 @@ class ComponentLens(Result):
 
     @property
     def per(self) -> Literal["head", "mlp"]:
-        """What the parts are."""
+        """Type of the parts: heads or MLPs."""
         return "head" if self.label_logits.ndim == 4 else "mlp"
 
     @property
@@ -103,7 +103,7 @@ class ComponentLens(Result):
 
     @cached_property
     def most(self) -> Part:
-        """The part that adds most; its interval is that of one part alone."""
+        """The part with the largest contribution; its interval is not corrected for the choice among parts."""
         samples = self.sel("contrast")
         best = int(samples.values.argmax())
         ends = (float(end.flatten()[best]) for end in (samples.values, samples.low, samples.high))
@@ -112,12 +112,12 @@ class ComponentLens(Result):
 
     @cached_property
     def clearly_adding(self) -> int:
-        """Parts that clearly add to the true label, corrected for looking at all of them."""
+        """Number of parts that clearly add to the true label, corrected for multiple testing over all parts."""
         return int(above_together(self.quantities()["contrast"].per_prompt).sum())
 
     @property
     def status(self) -> Status:
-        """Whether any part does."""
+        """Status of the claim that some part adds to the true label."""
         if self.count < FEWEST_PROMPTS:
             return "cannot be judged"
         return "supported" if self.clearly_adding else "not shown"
@@ -133,15 +133,15 @@ SUM_ERROR = {"float32": 1e-3, "float64": 1e-6}
 class Components:
     """Contributions to the label logits at the target.
 
-    With the norm's scale frozen all of them add up to the label logits before final scaling
+    With the norm's scale frozen they all add up to the label logits before final scaling
     and soft-capping.
 
     Attributes:
-        embedding: Of what enters block 0.
-        heads: Of each head's output `z_h W_O,h`.
-        attention_bias: Of the bias of each attention output.
-        mlp: Of each MLP's output, its bias included.
-        constant: Of the biases of final norm and unembedding.
+        embedding: Contribution of the input of block 0.
+        heads: Contribution of each head's output `z_h W_O,h`.
+        attention_bias: Contribution of the bias of each attention output.
+        mlp: Contribution of each MLP's output, its bias included.
+        constant: Contribution of the biases of final norm and unembedding.
         expected: The label logits themselves, before final scaling and soft-capping.
     """
 
@@ -165,15 +165,15 @@ class Components:
 
 @dataclass
 class FrozenComponentReading(Reading[Components]):
-    """Every component through the final norm with the run's own scale.
+    """Every component through the final norm with the scale of the actual run.
 
     Per block the map `z_h -> label logits` is one small matrix, `W_O,h` times gain times the
-    label columns of the unembedding, made once and used for all prompts.
+    label columns of the unembedding, computed once and used for all prompts.
     """
 
     target_only = True
 
-    # No part of what is read: readings are equal, whatever one of them has made already.
+    # Not part of the reading's identity: readings are equal whatever they have cached.
     _maps: dict[tuple[int, tuple[int, ...]], tuple[Tensor, Tensor]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -188,7 +188,7 @@ class FrozenComponentReading(Reading[Components]):
         return [Site("resid_pre", 0), *blocks, Site("resid_post", info.n_layers - 1)]
 
     def reduce(self, site: Site, activation: Tensor, segment: Segment) -> Tensor:
-        """Contributions without the final norm's scale; that scale with the last residual."""
+        """Contributions without the final norm's scale; the last residual also gives that scale."""
         model = segment.model
         at_target = segment.at_target(activation)
         norm = model.final_norm_parts
@@ -205,36 +205,36 @@ class FrozenComponentReading(Reading[Components]):
         return torch.einsum("bd,bld->bl", norm.direction(at_target), columns.float())
 
     def _heads(self, layer: int, z: Float[Tensor, "batch head d_head"], segment: Segment) -> Tensor:
-        """`[batch, head + 1, label]`, the bias of the attention output last."""
+        """Contributions `[batch, head + 1, label]`, the bias of the attention output last."""
         model = segment.model
         heads, bias = self._label_maps(layer, segment)
         read = torch.einsum("bhd,hdl->bhl", z, heads)
         read = torch.cat([read, bias.expand(len(z), 1, -1)], dim=1)
         if not segment.prompts.has_classes:  # each prompt reads the columns of its own choices
-            _, own = segment.prompts.choice_tokens.unique(return_inverse=True)
-            columns = own[:, None].expand(-1, read.shape[1], -1)
+            _, offset = segment.prompts.choice_tokens.unique(return_inverse=True)
+            columns = offset[:, None].expand(-1, read.shape[1], -1)
             read = read.gather(2, to_device(columns, read.device))
         after = model.attention_norm(layer)
         if after is None:
             return read
         parts, norm = after
-        weight, own = model.head_weights(layer)
+        weight, offset = model.head_weights(layer)
         whole = torch.einsum("bhd,hdm->bm", z, weight.float())
-        whole = whole if own is None else whole + own.float()
+        whole = whole if offset is None else whole + offset.float()
         normed = norm(whole[None].to(weight.dtype))[0]
         return read * parts.scale(whole, normed)[:, :, None]
 
     def _label_maps(self, layer: int, segment: Segment) -> tuple[Tensor, Tensor]:
-        """`[head, d_head, label]` and, for the bias, `[label]`; made once per run.
+        """Maps `[head, d_head, label]` and, for the bias, `[label]`; computed once per run.
 
-        Where prompts have choices of their own, of all that occur in the segment.
+        Where prompts have their own choices, the labels are all choices that occur in the segment.
         """
         own_words = segment.prompts.choice_tokens
         words = own_words[:1] if segment.prompts.has_classes else own_words.unique()[None]
         tokens = tuple(words[0].tolist())
         if (layer, tokens) not in self._maps:
             model = segment.model
-            weight, own = model.head_weights(layer)
+            weight, bias = model.head_weights(layer)
             columns = model.readout(to_device(words, model.device))[0][0].float()
             after = model.attention_norm(layer)
 
@@ -243,11 +243,14 @@ class FrozenComponentReading(Reading[Components]):
                 return model.final_norm_parts.direction(inner) @ columns.T
 
             nothing = columns.new_zeros(len(columns))
-            self._maps[layer, tokens] = (through(weight), nothing if own is None else through(own))
+            self._maps[layer, tokens] = (
+                through(weight),
+                nothing if bias is None else through(bias),
+            )
         return self._maps[layer, tokens]
 
     def collect(self, kept: Kept) -> Components:
-        """Contributions with the scale put in."""
+        """Contributions multiplied by the norm's scale."""
         by_site = kept.by_site()
         last = max(site.layer for site in by_site)
         n_labels = by_site[Site("resid_pre", 0)].shape[-1]
@@ -269,9 +272,9 @@ class FrozenComponentReading(Reading[Components]):
 
 @dataclass
 class OwnComponentReading(Reading[tuple[Tensor, Tensor]]):
-    """The literal logit lens of each head's and MLP's output: its own norm, all biases.
+    """The literal logit lens of each head's and MLP's output: a separate norm for each, all biases.
 
-    These do not add up to anything.
+    These logits are not additive.
     """
 
     target_only = True
@@ -282,7 +285,7 @@ class OwnComponentReading(Reading[tuple[Tensor, Tensor]]):
         return [site for i in layers for site in (Site("z", i), Site("mlp_out", i))]
 
     def reduce(self, site: Site, activation: Tensor, segment: Segment) -> Tensor:
-        """`[batch, head, label]` or `[batch, 1, label]`."""
+        """Logits `[batch, head, label]` or `[batch, 1, label]`."""
         model = segment.model
         output = segment.at_target(activation)[:, None]
         if site.name == "z":
@@ -290,7 +293,7 @@ class OwnComponentReading(Reading[tuple[Tensor, Tensor]]):
         return model.label_logits(output, segment.label_tokens).float()
 
     def collect(self, kept: Kept) -> tuple[Tensor, Tensor]:
-        """`[batch, layer, head, label]` and `[batch, layer, label]`."""
+        """Logits `[batch, layer, head, label]` and `[batch, layer, label]`."""
         by_site = kept.by_site()
         layers = sorted({site.layer for site in by_site})
         heads = torch.stack([by_site[Site("z", layer)] for layer in layers], dim=1)
@@ -301,7 +304,7 @@ class OwnComponentReading(Reading[tuple[Tensor, Tensor]]):
 def _head_outputs(
     model: LanguageModel, layer: int, z: Float[Tensor, "batch head d_head"]
 ) -> Float[Tensor, "batch head d_model"]:
-    """What each head adds to the residual stream, up to a factor where a norm follows."""
+    """Output of each head into the residual stream, up to a factor where a norm follows."""
     weight, _ = model.head_weights(layer)
     output = torch.einsum("bhd,hdm->bhm", z, weight)
     after = model.attention_norm(layer)
@@ -309,10 +312,10 @@ def _head_outputs(
 
 
 def check_sum(components: Components, model: LanguageModel) -> None:
-    """Refuse components that do not add up: a part of the model is not understood.
+    """Refuse components that do not add up to the label logits: the model's structure is not fully covered.
 
     Raises:
-        RunError: says by how much.
+        RunError: gives the size of the error.
     """
     error = components.error()
     rounded = "bitsandbytes int8" in model.info.weights_format

@@ -1,9 +1,9 @@
-"""`FittedLens`: what a lens that was fitted puts between the residual stream and the readout.
+"""`FittedLens`: a map, fitted to a model, between the residual stream and the readout.
 
-A fitted lens maps entry `l` of the residual stream (`h_l`, the input of block `l`) to what the
-final norm and the unembedding read; the last entry has no map, so the model's own logits stand
-there. It belongs to one model, which is recognised by a digest of its unembedding and by what its
-blocks do to a few tokens.
+A fitted lens maps entry `l` of the residual stream (`h_l`, the input of block `l`) to the input of the
+final norm and the unembedding; the last entry has no map and gives the model's logits. A lens
+belongs to one model, which is recognised by a digest of its unembedding and by the outputs of its
+blocks on a few tokens.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ from icl_mech.results import Definition, Quantity, Result
 from icl_mech.results.judging import FEWEST_PROMPTS, Status
 
 _ROWS = 4096
-"""Rows of the unembedding read at a time."""
+"""Number of rows of the unembedding read at a time."""
 
 _UNEMBEDDED = 64
 """Residuals unembedded to the whole vocabulary at a time."""
@@ -44,18 +44,18 @@ Lens = TypeVar("Lens", bound="FittedLens")
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FittedLens(Result):
-    """What all fitted lenses share.
+    """Base class of all fitted lenses.
 
     Attributes:
         readout: Digest of the unembedding it was fitted for, see `readout_digest`.
-        probe: What the blocks of that model make of a few tokens; None in lenses of earlier versions.
-        held_out_kl: KL(model || lens) in nats at every entry, of each prompt that was held out; the
-            plain logit lens' beside it. None where none was measured.
-        training: How it was fitted.
+        probe: Outputs of the blocks of that model on a few tokens; None in lenses of earlier versions.
+        held_out_kl: KL(model || lens) in nats at every entry, for each held-out prompt; next to it the KL of
+            the plain logit lens. None where it was not measured.
+        training: Settings of the fit.
     """
 
     kind: ClassVar[str] = ""
-    """What it is called: `tuned`, `jacobian`."""
+    """Name of the type of lens: `tuned`, `jacobian`."""
 
     readout: str
     probe: Float[Tensor, "pos d_model"] | None = None
@@ -83,12 +83,12 @@ class FittedLens(Result):
 
     @classmethod
     def stem(cls) -> str:
-        """All fitted lenses share their words and their look."""
+        """Stem of the text and plot files, which all fitted lenses share."""
         return "fitted_lens"
 
     @classmethod
     def made(cls: type[Lens], model: LanguageModel, training: dict[str, Any], **maps: Any) -> Lens:
-        """A lens of these maps, which knows its model by the unembedding and by what the blocks do."""
+        """Build a lens from these maps that recognises its model by the unembedding and by the outputs of the blocks."""
         return cls(
             readout=readout_digest(model),
             probe=probe(model, probe_tokens(model)),
@@ -98,7 +98,7 @@ class FittedLens(Result):
 
     @classmethod
     def made_elsewhere(cls: type[Lens], model: Any, what: str, **maps: Any) -> Lens:
-        """A lens of maps that were not fitted here, for this model."""
+        """Build a lens for this model from maps that were fitted elsewhere."""
         adapted = adapt(model)
         lens = cls.made(adapted, {what: "given"}, **maps)
         lens.check_model(adapted)
@@ -106,17 +106,17 @@ class FittedLens(Result):
 
     @abstractmethod
     def maps(self) -> dict[str, Tensor]:
-        """Its tensors by name, one row per entry but the last."""
+        """The lens' tensors by name, one row per entry but the last."""
 
     @abstractmethod
     def through(
         self, entry: int, rows: Float[Tensor, "*rows d_model"]
     ) -> Float[Tensor, "*rows d_model"]:
-        """Residuals of an entry that has a map, mapped."""
+        """Apply the map of an entry to its residuals."""
 
     @property
     def n_layers(self) -> int:
-        """Entries with a map: one per block."""
+        """Number of entries with a map: one per block."""
         return next(iter(self.maps().values())).shape[0]
 
     @property
@@ -127,7 +127,7 @@ class FittedLens(Result):
     def mapped(
         self, entry: int, rows: Float[Tensor, "*rows d_model"]
     ) -> Float[Tensor, "*rows d_model"]:
-        """What final norm and unembedding read of an entry; the last one is left as it is."""
+        """Input of final norm and unembedding for an entry; the last entry is left unchanged."""
         if entry == self.n_layers:
             return rows
         # Half-precision models are mapped in float32, so that no map means no change.
@@ -135,15 +135,15 @@ class FittedLens(Result):
         return self.through(entry, rows.to(wide)).to(rows.dtype)
 
     def check_model(self, model: LanguageModel) -> None:
-        """Refuse another model than the one it was fitted for.
+        """Refuse any model but the one the lens was fitted for.
 
         Raises:
             RunError: names what differs.
         """
-        own, given = (self.n_layers, self.width), (model.info.n_layers, model.info.d_model)
-        if own != given:
+        size, given = (self.n_layers, self.width), (model.info.n_layers, model.info.d_model)
+        if size != given:
             raise RunError(
-                f"This {self.kind} lens has {own[0]} layers of width {own[1]}, {model.info.name!r} "
+                f"This {self.kind} lens has {size[0]} layers of width {size[1]}, {model.info.name!r} "
                 f"has {given[0]} of width {given[1]}; fit one for this model."
             )
         if readout_digest(model) != self.readout:
@@ -168,22 +168,22 @@ class FittedLens(Result):
             )
 
     def to_dict(self) -> dict[str, Any]:
-        """What provenance records of it: its kind, how it was fitted, and a digest of its maps."""
+        """Provenance record: the type of lens, the settings of its fit, and a digest of its maps."""
         parts = [tensor.detach().cpu().contiguous() for tensor in self.maps().values()]
-        found = hashlib.sha256()
+        digest = hashlib.sha256()
         for tensor in parts:
-            found.update(tensor.flatten().view(torch.uint8).numpy().tobytes())
+            digest.update(tensor.flatten().view(torch.uint8).numpy().tobytes())
         return {
             "lens": self.kind,
             "readout": self.readout,
-            "digest": found.hexdigest()[:32],
+            "digest": digest.hexdigest()[:32],
             "training": self.training,
         }
 
     # --- held-out numbers ---
 
     def quantities(self) -> dict[str, Quantity]:
-        """Held-out KL by lens and entry, and what the fitted lens leaves less of it, paired."""
+        """Held-out KL by lens and entry, and its paired reduction under the fitted lens."""
         if self.held_out_kl is None:
             return {}
         fitted, logit = self.held_out_kl.double().unbind(1)
@@ -200,43 +200,43 @@ class FittedLens(Result):
 
     @property
     def better(self) -> int:
-        """Entries but the last at which the held-out KL is below the logit lens'."""
+        """Number of entries but the last at which the held-out KL is below that of the logit lens."""
         saved = self.quantities().get("saved")
         return 0 if saved is None else int((saved.value()[:-1] > 0).sum())
 
     @cached_property
     def clearly_better(self) -> int:
-        """Those of them at which it clearly is."""
+        """Number of entries but the last at which the held-out KL is clearly below that of the logit lens."""
         saved = self.quantities().get("saved")
         return 0 if saved is None else int((saved.ends()[0][:-1] > 0).sum())
 
     @property
     def count(self) -> int:
-        """Number of prompts that were held out."""
+        """Number of held-out prompts."""
         return 0 if self.held_out_kl is None else len(self.held_out_kl)
 
     @property
     def status(self) -> Status:
-        """Whether it is clearly better at most entries."""
+        """Status of the claim that the lens is clearly better at most entries."""
         if self.count < FEWEST_PROMPTS:
             return "cannot be judged"
         return "supported" if 2 * self.clearly_better > self.n_layers else "not shown"
 
     @property
     def mean_kl(self) -> tuple[float, float] | None:
-        """Held-out KL of the fitted and of the logit lens, means over prompts and entries but the last."""
+        """Held-out KL of the fitted and of the logit lens, averaged over prompts and entries but the last."""
         if self.held_out_kl is None:
             return None
         fitted, logit = self.held_out_kl.unbind(1)
         return float(fitted[:, :-1].mean()), float(logit[:, :-1].mean())
 
     def on_page(self) -> tuple[str, ...]:
-        """Nothing where nothing was held out."""
+        """Nothing if no prompts were held out."""
         return () if self.held_out_kl is None else self.shows
 
 
 def check_lens(lens: FittedLens | None, model: LanguageModel, variant: str = "sound") -> None:
-    """Refuse a lens of another model, and one beside the reference variant.
+    """Refuse a lens of another model, and any lens with the reference variant.
 
     Raises:
         RunError: says which.
@@ -252,31 +252,31 @@ def check_lens(lens: FittedLens | None, model: LanguageModel, variant: str = "so
 
 
 def lens_used(result: Result) -> str:
-    """The lens a result was read with, by its provenance: `logit`, or the kind of a fitted one."""
+    """The lens a result was read with, from its provenance: `logit`, or the kind of a fitted one."""
     used = result.provenance.get("variants", {}).get("lens")
     return str(used["lens"]) if used else "logit"
 
 
 def readout_digest(model: LanguageModel) -> str:
-    """Recognises an unembedding: SHA-256 of every weight and bias of it, as float32.
+    """Digest that identifies an unembedding: SHA-256 of all its weights and biases, as float32.
 
-    Weights stored in half precision give the same digest however wide they are loaded.
+    Weights stored in half precision give the same digest in whatever precision they are loaded.
     """
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for start in range(0, model.info.d_vocab, _ROWS):
         stop = min(start + _ROWS, model.info.d_vocab)
         ids = torch.arange(start, stop, device=model.device)[None]
         for part in model.readout(ids):
             if part is not None:
-                found.update(part.detach().float().cpu().contiguous().numpy().tobytes())
-    return found.hexdigest()[:32]
+                digest.update(part.detach().float().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()[:32]
 
 
 def as_prompts(given: object) -> PromptBatch:
     """Prompts, or sequences of token ids as prompts without roles.
 
     Raises:
-        PromptError: neither.
+        PromptError: input that is neither.
     """
     if isinstance(given, PromptBatch):
         return given
@@ -308,12 +308,14 @@ def kl(
 def held_out_kl(
     lens: Lens, model: LanguageModel, residuals: Float[Tensor, "batch entry place d_model"]
 ) -> Lens:
-    """The lens with its KL and the logit lens', means over the places of each prompt."""
-    found = torch.zeros(len(residuals), 2, residuals.shape[1], dtype=torch.float64)
+    """The lens with its held-out KL and that of the logit lens, averaged over the places of each prompt."""
+    divergence = torch.zeros(len(residuals), 2, residuals.shape[1], dtype=torch.float64)
     for number, prompt in enumerate(residuals):
         for rows in prompt.to(model.device).split(_UNEMBEDDED, dim=1):
-            own = model.logits(rows[-1]).float().log_softmax(-1)
+            log_probs = model.logits(rows[-1]).float().log_softmax(-1)
             for entry in range(lens.n_layers):
                 for place, read in enumerate((lens.mapped(entry, rows[entry]), rows[entry])):
-                    found[number, place, entry] += float(kl(own, model.logits(read)).double().sum())
-    return replace(lens, held_out_kl=found / residuals.shape[2])
+                    divergence[number, place, entry] += float(
+                        kl(log_probs, model.logits(read)).double().sum()
+                    )
+    return replace(lens, held_out_kl=divergence / residuals.shape[2])

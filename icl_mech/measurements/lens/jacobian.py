@@ -1,7 +1,7 @@
 """`JacobianLens`: each entry mapped by its mean effect on the last residual.
 
 Entry `l` is read as `unembed(ln_final(h_l J_l^T))`, row of `J` = output dimension. With J the
-identity this is the logit lens, to the last bit. How J is found: `fit_jacobian_lens`.
+identity this is the logit lens, bit by bit. `fit_jacobian_lens` computes J.
 
 Entries are inputs of blocks; TransformerLens' `JacobianLens` counts outputs of blocks, so its index
 `l` is entry `l + 1` here, and it has none for entry 0.
@@ -10,7 +10,7 @@ Fitting a Jacobian lens: the mean effect of each entry on the last residual.
 
 `J_l = mean over prompts of mean over t in V of sum over t' in V, t' >= t of d h_L[t'] / d h_l[t]`,
 with V the positions from `skip_first` on, without the last one. Every output dimension is one
-backward pass; `rows` of them are made at once, on as many copies of the prompt. The sum over t'
+backward pass; `rows` of them are computed at once, on as many copies of the prompt. The sum over t'
 makes J larger for longer prompts.
 
 Source: TransformerLens 4.3, `tools/analysis/jacobian_lens.py`.
@@ -51,9 +51,9 @@ class JacobianLens(FittedLens):
     Attributes:
         jacobian: J of each entry but the last, output dimension first.
         readout: Digest of the unembedding it was fitted for, see `readout_digest`.
-        held_out_kl: KL(model || lens) in nats at every entry, of each prompt that was held out; None
-            where none was measured.
-        training: How it was fitted.
+        held_out_kl: KL(model || lens) in nats at every entry, for each held-out prompt; None where it was
+            not measured.
+        training: Settings of the fit.
     """
 
     kind: ClassVar[str] = "jacobian"
@@ -64,7 +64,7 @@ class JacobianLens(FittedLens):
     @classmethod
     @checked(ResultError)
     def given(cls, model: Any, jacobian: Float[Tensor, "block out in"]) -> "JacobianLens":
-        """A lens of Jacobians made elsewhere, for this model.
+        """A lens for this model from Jacobians computed elsewhere.
 
         Raises:
             ResultError: tensors that do not fit together.
@@ -73,13 +73,13 @@ class JacobianLens(FittedLens):
         return cls.made_elsewhere(model, "jacobians", jacobian=jacobian)
 
     def maps(self) -> dict[str, Tensor]:
-        """`jacobian`."""
+        """The tensor `jacobian` by its name."""
         return {"jacobian": self.jacobian}
 
     def through(
         self, entry: int, rows: Float[Tensor, "*rows d_model"]
     ) -> Float[Tensor, "*rows d_model"]:
-        """`h J^T`."""
+        """Residuals mapped to `h J^T`."""
         return rows @ self.jacobian[entry].to(rows).T
 
 
@@ -96,16 +96,16 @@ def fit_jacobian_lens(
     seed: Natural = 0,
     progress: bool | None = None,
 ) -> JacobianLens:
-    """A Jacobian lens of the model.
+    """Fit a Jacobian lens of the model.
 
     Args:
         model: TransformerBridge, HookedTransformer or adapted model.
-        prompts: What the mean is taken over: a `PromptBatch`, or sequences of token ids.
+        prompts: Prompts that the mean is taken over: a `PromptBatch`, or sequences of token ids.
         skip_first: Positions at the beginning that are left out.
-        rows: Backward passes made at once; more take more memory.
-        held_out: Other prompts on which to measure KL(model || lens) beside the logit lens'.
-        positions: Positions drawn of each of these.
-        seed: Of these positions.
+        rows: Backward passes computed at once; more take more memory.
+        held_out: Other prompts on which to measure KL(model || lens) and that of the logit lens.
+        positions: Number of positions drawn from each of these.
+        seed: Seed of these positions.
         progress: Show a progress bar.
 
     Raises:
@@ -160,10 +160,10 @@ def _check_lengths(prompts: PromptBatch, skip_first: int) -> None:
 def jacobian(
     model: LanguageModel, prompt: Prompt, skip_first: int, rows: int
 ) -> Float[Tensor, "block out in"]:
-    """That of one prompt: rows are output dimensions.
+    """Jacobians of one prompt; rows are output dimensions.
 
     Raises:
-        RunError: it is not finite.
+        RunError: they are not finite.
     """
     copies = PromptBatch((prompt,) * rows)
     segment = Segment.whole(model, copies)
@@ -174,15 +174,15 @@ def jacobian(
         def hook(activation: Tensor) -> Tensor:
             entry = site.layer + (site.name == "resid_post")
             # The graph begins at the embedding: parameters are frozen.
-            own = activation if entry else activation.detach().requires_grad_()
-            entries[entry] = own = own.clone()
-            return own
+            tensor = activation if entry else activation.detach().requires_grad_()
+            entries[entry] = tensor = tensor.clone()
+            return tensor
 
         return site, hook
 
     sites = [Site("resid_pre", 0), *(Site("resid_post", layer) for layer in range(last))]
     inside = slice(skip_first, len(prompt) - 1)
-    found = []
+    chunks = []
     with model.undo.kept(), model.gradients(), torch.enable_grad():
         model.forward(
             segment.tokens, segment.mask, segment.positions, hooks=[keep(site) for site in sites]
@@ -196,9 +196,9 @@ def jacobian(
             for row, dim in enumerate(chosen):
                 towards[row, inside, dim] = 1.0
             gradients = torch.autograd.grad(output, inputs, towards, retain_graph=True)
-            means = [own[: len(chosen), inside].float().mean(1) for own in gradients]
-            found.append(torch.stack(means))
-    whole = torch.cat(found, dim=1)
+            means = [gradient[: len(chosen), inside].float().mean(1) for gradient in gradients]
+            chunks.append(torch.stack(means))
+    whole = torch.cat(chunks, dim=1)
     if not bool(whole.isfinite().all()):
         raise RunError(
             f"The Jacobian of {model.info.name!r} is not finite; load the model in float32."

@@ -1,4 +1,4 @@
-"""The table of the logit lens: the likeliest next word after each layer, token by token of a prompt.
+"""The table of the logit lens: the top next word after each layer, token by token of a prompt.
 
 Sources: nostalgebraist 2020, *interpreting GPT: the logit lens*; Belrose et al. 2023, *Eliciting latent
 predictions with the tuned lens*.
@@ -28,27 +28,27 @@ from icl_mech.prompts import ANSWER_KINDS, PromptBatch
 from icl_mech.results import Definition, Quantity, Result
 
 USUAL = 12
-"""Tokens that are read unless told otherwise: the last ones up to the target."""
+"""Default number of tokens that are read: the last ones up to the target."""
 
 _ROWS = 64
-"""Tokens whose logits are there at once, of the last entry and of one other."""
+"""Number of tokens whose logits are held at once, for the last entry and one other."""
 
 SHADES = {"entropy": "entropy (nats)", "kl": "KL to the last layer (nats)"}
-"""What cells can be coloured by beside the probability of their word."""
+"""Quantities that cells can be coloured by, other than the probability of their word."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LensTableResult(Result):
-    """The likeliest next words after each layer, at several tokens of each prompt.
+    """The top next words after each layer, at several tokens of each prompt.
 
     Attributes:
         positions: The tokens that were read, per prompt; entry 0 of a layer axis is the embedding.
-        tokens: Their text: what the model had just read.
-        top_tokens: Ids of the likeliest next tokens, best first.
+        tokens: Their text: the words the model had just read.
+        top_tokens: Ids of the top next tokens, best first.
         top_probs: Their probabilities over the vocabulary.
-        entropy: Of each next-token distribution, in nats.
+        entropy: Entropy of each next-token distribution, in nats.
         kl: KL(last entry || each entry), in nats.
-        words: Text of the likeliest tokens, by id.
+        words: Text of the top tokens, by id.
         label_words: Text of the first token of each label word or choice, per prompt.
     """
 
@@ -66,13 +66,13 @@ class LensTableResult(Result):
 
     def quantities(self) -> dict[str, Quantity]:
         """Means over the tokens of a prompt, by layer: agreement with the last layer, entropy, KL."""
-        same = [(own[..., 0] == own[:, -1:, 0]).double() for own in self.top_tokens]
+        same = [(ids[..., 0] == ids[:, -1:, 0]).double() for ids in self.top_tokens]
         units = {
             "agreement": "share of tokens with the last layer's word as the likeliest",
             **SHADES,
         }
         return {
-            name: Quantity(("layer",), torch.stack([own.mean(0) for own in values]), unit=unit)
+            name: Quantity(("layer",), torch.stack([rows.mean(0) for rows in values]), unit=unit)
             for (name, unit), values in zip(
                 units.items(), (same, self.entropy, self.kl), strict=True
             )
@@ -96,21 +96,21 @@ class LensTableResult(Result):
 
     @property
     def ending(self) -> Ending:
-        """What the first prompt ends with at the last token that was read."""
+        """The top token at the last token that was read of the first prompt."""
         return ending(self.top_tokens[0][-1], self.top_probs[0][-1], self.words)
 
 
 @dataclass(frozen=True)
 class LensTable(Measurement[LensTableResult]):
-    """The likeliest next words after each layer, at several tokens of a prompt.
+    """The top next words after each layer, at several tokens of a prompt.
 
     Attributes:
         positions: Which tokens: numbers (the same in every prompt), or all of a role; None: the last
             twelve up to the target.
-        demo: Those of this demonstration (of texts: span) only, counted from 0.
+        demo: Only the tokens of this demonstration (of texts: span), counted from 0.
         first: Number of prompts that are read; None: all.
         k: Number of words kept for each cell.
-        variant: Of the lens, `sound` or `reference`.
+        variant: Variant of the lens, `sound` or `reference`.
         lens: A fitted lens that maps every entry but the last; None: the logit lens.
 
     Raises:
@@ -131,11 +131,11 @@ class LensTable(Measurement[LensTableResult]):
     reads_texts = True
 
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
-        """Refuse tokens that are not there, and a lens of another model.
+        """Refuse tokens that do not exist, and a lens of another model.
 
         Raises:
             PromptError: a prompt without such tokens.
-            RunError: a demonstration beside what has none, or a lens of another model.
+            RunError: a demonstration in texts that have none, or a lens of another model.
         """
         self._places(data)
         check_lens(self.lens, model, self.variant)
@@ -155,18 +155,18 @@ class LensTable(Measurement[LensTableResult]):
 
     @torch.no_grad()
     def result(self, model: LanguageModel, data: PromptBatch, read: list[Any]) -> LensTableResult:
-        """Residuals read out, prompt by prompt."""
+        """Read out the residuals, prompt by prompt."""
         prompts, places, ((residuals,),) = data[: self.first], self._places(data), read
-        there = [own[own >= 0].tolist() for own in places]
+        there = [row[row >= 0].tolist() for row in places]
         pairs = zip(residuals, places, strict=True)
-        found = [self._read(model, rows[:, own >= 0]) for rows, own in pairs]
-        tokens, probs, entropy, to_last = zip(*found, strict=True)
-        words = decoded(torch.cat([own.flatten() for own in tokens]), model.tokenizer)
+        readouts = [self._read(model, rows[:, row >= 0]) for rows, row in pairs]
+        tokens, probs, entropy, to_last = zip(*readouts, strict=True)
+        words = decoded(torch.cat([ids.flatten() for ids in tokens]), model.tokenizer)
         return LensTableResult(
             positions=tuple(map(tuple, there)),
             tokens=tuple(
-                tuple((prompt.pieces or tuple(map(str, prompt.tokens)))[i] for i in own)
-                for prompt, own in zip(prompts, there, strict=True)
+                tuple((prompt.pieces or tuple(map(str, prompt.tokens)))[i] for i in indices)
+                for prompt, indices in zip(prompts, there, strict=True)
             ),
             top_tokens=tokens,
             top_probs=probs,
@@ -174,30 +174,35 @@ class LensTable(Measurement[LensTableResult]):
             kl=to_last,
             words=words,
             label_words=tuple(
-                in_order(torch.tensor(own.label_tokens).long(), model.tokenizer) for own in prompts
+                in_order(torch.tensor(prompt.label_tokens).long(), model.tokenizer)
+                for prompt in prompts
             ),
         )
 
     def _read(
         self, model: LanguageModel, residuals: Float[Tensor, "entry place d_model"]
     ) -> tuple[Tensor, ...]:
-        """Likeliest ids, their probabilities, entropy and KL to the last entry, by place and entry."""
+        """Top ids, their probabilities, entropy and KL to the last entry, by place and entry."""
         parts, reading = [], LayerLensReading(self.variant, lens=self.lens)
         for rows in residuals.split(_ROWS, dim=1):
 
             def logits(entry: int, rows: Tensor = rows) -> Tensor:
-                own = rows[entry].to(model.device)
-                normed = reading.as_read(model, entry, own)
+                residual = rows[entry].to(model.device)
+                normed = reading.as_read(model, entry, residual)
                 return at_least_float32(model.unembed(normed, bias=self.variant == "sound"))
 
-            end, found = logits(len(rows) - 1), []
+            end, by_entry = logits(len(rows) - 1), []
             last = end.log_softmax(-1)
-            for one in chain(map(logits, range(len(rows) - 1)), [end]):
-                probs, kept = one.softmax(-1), min(self.k, one.shape[-1])
+            for entry_logits in chain(map(logits, range(len(rows) - 1)), [end]):
+                probs, kept = entry_logits.softmax(-1), min(self.k, entry_logits.shape[-1])
                 best, ids = probs.topk(kept, dim=-1)
-                found.append((ids, best, torch.special.entr(probs).sum(-1), kl(last, one)))
-            parts.append(to_host([torch.stack(own, dim=1) for own in zip(*found, strict=True)]))
-        return tuple(torch.cat(own) for own in zip(*parts, strict=True))
+                by_entry.append(
+                    (ids, best, torch.special.entr(probs).sum(-1), kl(last, entry_logits))
+                )
+            parts.append(
+                to_host([torch.stack(entries, dim=1) for entries in zip(*by_entry, strict=True)])
+            )
+        return tuple(torch.cat(chunks) for chunks in zip(*parts, strict=True))
 
 
 lens_table = door(

@@ -1,4 +1,4 @@
-"""The likeliest tokens of lens entries: their texts, and from which entry on that of the last one stays."""
+"""The top tokens of lens entries: their texts, and the entry from which on the last one's stays on top."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -8,13 +8,13 @@ from icl_mech.prompts.encoding import TextTokenizer
 
 
 class Ending(NamedTuple):
-    """What the entries of a lens end with.
+    """The final prediction of a lens and the entry where it settles.
 
     Attributes:
-        token: Id of the last entry's likeliest token.
-        word: Its text; None if that is not known.
+        token: Id of the last entry's top token.
+        word: Its text; None if unknown.
         prob: Its probability.
-        layer: First entry from which on it stays the likeliest.
+        layer: First entry from which on it stays on top.
     """
 
     token: int
@@ -26,7 +26,7 @@ class Ending(NamedTuple):
 def ending(
     tokens: Int[Tensor, "layer k"], probs: Float[Tensor, "layer k"], words: Mapping[str, str]
 ) -> Ending:
-    """The last entry's likeliest token, of tokens ordered from the likeliest on.
+    """The last entry's top token; the given tokens are ordered by falling probability.
 
     Args:
         tokens: Ids.
@@ -38,13 +38,13 @@ def ending(
 
 
 def settled(tokens: Int[Tensor, " layer"]) -> int:
-    """First layer from which the likeliest word stays the last layer's."""
+    """First layer from which on the top word is the last layer's."""
     same = (tokens == tokens[-1]).flip(0).int().cummin(0).values
     return len(tokens) - int(same.sum())
 
 
 def decoded(tokens: Int[Tensor, "*rows"] | None, tokenizer: Any) -> dict[str, str]:
-    """The text of every token that occurs, by its id; nothing without a tokenizer."""
+    """The text of every token that occurs, by its id; empty without a tokenizer."""
     if tokens is None or tokenizer is None:
         return {}
     ids = tuple(int(token) for token in tokens.unique())
@@ -52,6 +52,6 @@ def decoded(tokens: Int[Tensor, "*rows"] | None, tokenizer: Any) -> dict[str, st
 
 
 def in_order(tokens: Int[Tensor, " label"], tokenizer: Any) -> tuple[str, ...]:
-    """Texts of tokens, in their order; nothing without a tokenizer."""
+    """Texts of tokens, in their order; empty without a tokenizer."""
     words = decoded(tokens, tokenizer)
     return tuple(words[str(int(token))] for token in tokens) if words else ()

@@ -1,10 +1,10 @@
-"""Logit lens: what each layer, head or MLP would answer if it were read out at once.
+"""Logit lens: the answer of each layer, head or MLP if it were read out at once.
 
 * By layer: `unembed(ln_final(h_l))`, with `h_0` the input of block 0 and `h_l` the residual
-  after block `l`, so `L + 1` entries. `sound`: the final norm once, everything the model's
-  own readout has, so that the last entry is the model's own logits. `reference` (the
+  after block `l`, so `L + 1` entries. `sound`: the final norm once and the complete readout of the
+  model, so that the last entry gives the model's logits. `reference` (the
   paper's code): the norm twice at the last entry, no bias of the unembedding.
-* By head and MLP: `norm="frozen"` takes the run's own `1 / sigma` of the final norm, so that
+* By head and MLP: `norm="frozen"` uses the `1 / sigma` of the run's final norm, so that
   embedding, heads, attention biases, MLPs and the readout's biases add up to the label
   logits (before final scaling and soft-capping); `norm="own"` applies the final norm to the
   component alone (the literal lens; not additive).
@@ -53,15 +53,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LogitLensResult(Result):
-    """What each entry of the residual stream would answer.
+    """Label logits and top tokens of each entry of the residual stream.
 
     Attributes:
         label_logits: Logits of the label words' first tokens; entry 0 is the embedding.
         log_sum: Log-sum-exp of each entry's logits over the vocabulary, or None.
-        top_tokens: Ids of the C likeliest tokens, best first, or None.
+        top_tokens: Ids of the C top tokens, best first, or None.
         answers: True class of each query, or None.
         labels: Names of the classes.
-        displayed: Class each demonstration displays, of lenses at demonstrations.
+        displayed: Class each demonstration displays, for lenses at demonstrations.
         top_logits: Logits of `top_tokens`; None without the vocabulary, and in results that were
             saved without them.
         words: Text of these tokens, by id.
@@ -85,29 +85,31 @@ class LogitLensResult(Result):
     def quantities(self) -> dict[str, Quantity]:
         """Probabilities among the label words: of the true or displayed one, and of each.
 
-        After them whether the entry is right, the probabilities over the whole vocabulary, and
+        The other quantities are whether the entry is correct, the probabilities over the whole vocabulary, and
         the logits.
         """
         probs = self.label_probs.double()
         at_target = probs.ndim == 3
         dims = ("layer",) if at_target else ("demo", "layer")
         unit = "probability among the label words"
-        found = {}
+        quantities = {}
         classes = self.answers if at_target else self.displayed
         if classes is not None:
             index = classes[..., None, None].expand(*probs.shape[:-1], 1)
             name = "true_label" if at_target else "displayed_label"
-            found[name] = Quantity(dims, probs.gather(-1, index)[..., 0], unit=unit, kind="outcome")
+            quantities[name] = Quantity(
+                dims, probs.gather(-1, index)[..., 0], unit=unit, kind="outcome"
+            )
             if at_target:
                 right = self.label_logits.argmax(-1) == classes[:, None]
-                found["accuracy"] = Quantity(dims, right, unit="accuracy over label words")
-        found["label_prob"] = Quantity((*dims, "label"), probs, unit=unit, kind="outcome")
+                quantities["accuracy"] = Quantity(dims, right, unit="accuracy over label words")
+        quantities["label_prob"] = Quantity((*dims, "label"), probs, unit=unit, kind="outcome")
         if self.log_sum is not None:
-            found["prob"] = Quantity(
+            quantities["prob"] = Quantity(
                 (*dims, "label"), self.probs, unit="probability over the vocabulary", kind="outcome"
             )
-        found["label_logit"] = Quantity((*dims, "label"), self.label_logits, unit="logit")
-        return found
+        quantities["label_logit"] = Quantity((*dims, "label"), self.label_logits, unit="logit")
+        return quantities
 
     @property
     def probs(self) -> Float[Tensor, "batch *demo layer label"]:
@@ -137,14 +139,14 @@ class LogitLensResult(Result):
 
     @property
     def at_target(self) -> bool:
-        """False at demonstrations."""
+        """True if read at the target, false at demonstrations."""
         return self.label_logits.ndim == 3
 
     # --- is the model's own answer right? ---
 
     @property
     def is_known(self) -> bool:
-        """Whether the true class is known of what was read."""
+        """Whether the true class is known at the positions read."""
         return self.answers is not None and self.at_target
 
     @property
@@ -164,17 +166,17 @@ class LogitLensResult(Result):
 
     @property
     def status(self) -> Status:
-        """Whether that is above chance."""
+        """Status of the claim that the last layer's accuracy is above chance."""
         return judged(self.last_accuracy, null=self.chance, prompts=self.count)
 
     @property
     def n_entries(self) -> int:
-        """Number of entries, the embedding among them."""
+        """Number of entries, including the embedding."""
         return self.label_logits.shape[-2]
 
     @property
     def accuracies(self) -> tuple[tuple[int, float], ...]:
-        """The first, the middle and the last entry with its accuracy; empty where answers are not known."""
+        """The first, the middle and the last entry with their accuracies; empty where answers are not known."""
         right = self.quantities().get("accuracy")
         if right is None:
             return ()
@@ -185,12 +187,12 @@ class LogitLensResult(Result):
 
     @property
     def has_words(self) -> bool:
-        """Whether the likeliest tokens are known with their probabilities."""
+        """Whether the top tokens are known with their probabilities."""
         return not any(part is None for part in (self.top_tokens, self.top_logits, self.log_sum))
 
     @property
     def places(self) -> tuple[str, ...]:
-        """Where each prompt was read."""
+        """Names of the positions at which each prompt was read."""
         if self.at_target:
             return ("last token",)
         return tuple(f"before label {demo + 1}" for demo in range(self.label_logits.shape[1]))
@@ -198,7 +200,7 @@ class LogitLensResult(Result):
     def likeliest(
         self, prompt: int
     ) -> tuple[Int[Tensor, "place layer k"], Float[Tensor, "place layer k"]]:
-        """Ids and probabilities of the likeliest tokens of one prompt, at each of `places`.
+        """Ids and probabilities of the top tokens of one prompt, at each of `places`.
 
         Raises:
             ResultError: no such prompt, or no words in the result.
@@ -217,19 +219,19 @@ class LogitLensResult(Result):
 
     @property
     def endings(self) -> dict[str, Ending]:
-        """What the entries end with on the first prompt, by place."""
+        """Final prediction of the entries on the first prompt, by place."""
         columns = zip(self.places, *self.likeliest(0), strict=True)
         return {place: ending(tokens, probs, self.words) for place, tokens, probs in columns}
 
     def on_page(self) -> tuple[str, ...]:
-        """Curves; the words of the first prompt where they were kept."""
+        """The curves, and the words of the first prompt if they were kept."""
         return self.shows if self.has_words else ("curves",)
 
     def by_prompt(self, quantity: str | None = None) -> "pd.DataFrame":
         """One row per prompt, entry and label (and demonstration): its `logit`; or another quantity.
 
         Args:
-            quantity: Which one; by default the logits.
+            quantity: Name of the quantity; by default the logits.
 
         Raises:
             ResultError: an unknown quantity.
@@ -251,7 +253,7 @@ class LogitLens(Measurement[LogitLensResult | ComponentLens]):
         at: `target`, or `demonstrations`: every token before a label, in one pass (layers only).
         variant: `sound` or `reference` (layers only).
         norm: `frozen` or `own` (heads and MLPs).
-        vocabulary: Also keep log-sum-exp and the likeliest tokens (layers only).
+        vocabulary: Also keep log-sum-exp and the top tokens (layers only).
         lens: A fitted lens that maps every entry but the last (layers only); None: the logit lens.
 
     Raises:
@@ -272,7 +274,7 @@ class LogitLens(Measurement[LogitLensResult | ComponentLens]):
     takes = ANSWER_KINDS
 
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
-        """Refuse heads elsewhere than at the target, and what cannot be read as asked.
+        """Refuse heads anywhere but at the target, and options that do not fit the model or prompts.
 
         Raises:
             RunError: heads or MLPs at demonstrations, of processed weights, or with a lens; a lens of
@@ -311,44 +313,44 @@ class LogitLens(Measurement[LogitLensResult | ComponentLens]):
     def result(
         self, model: LanguageModel, data: PromptBatch, read: list[Any]
     ) -> LogitLensResult | ComponentLens:
-        """What was read, with the prompts' classes.
+        """Build the result from the readout and the prompts' classes.
 
         Raises:
             RunError: components that do not add up to the model's logits.
         """
-        ((found,),) = read
+        ((readout,),) = read
         answers = data.answers if data.has_answers else None
-        if isinstance(found, LensRows):
-            return self._layers(found, answers, data, model)
-        if not isinstance(found, Components):
-            heads, mlp = found
+        if isinstance(readout, LensRows):
+            return self._layers(readout, answers, data, model)
+        if not isinstance(readout, Components):
+            heads, mlp = readout
             logits = heads if self.per == "head" else mlp
             return ComponentLens(label_logits=logits, answers=answers, labels=data.labels)
-        check_sum(found, model)
-        rest = found.mlp.sum(1) if self.per == "head" else found.heads.sum((1, 2))
+        check_sum(readout, model)
+        rest = readout.mlp.sum(1) if self.per == "head" else readout.heads.sum((1, 2))
         return ComponentLens(
-            label_logits=found.heads if self.per == "head" else found.mlp,
-            embedding=found.embedding,
-            others=rest + found.attention_bias.sum(1),
-            constant=found.constant,
+            label_logits=readout.heads if self.per == "head" else readout.mlp,
+            embedding=readout.embedding,
+            others=rest + readout.attention_bias.sum(1),
+            constant=readout.constant,
             answers=answers,
             labels=data.labels,
         )
 
     def _layers(
-        self, found: LensRows, answers: Tensor | None, data: PromptBatch, model: LanguageModel
+        self, readout: LensRows, answers: Tensor | None, data: PromptBatch, model: LanguageModel
     ) -> LogitLensResult:
         everywhere = self.at == "demonstrations"
         rows = slice(None) if everywhere else 0
         return LogitLensResult(
-            label_logits=found.label_logits[:, rows],
-            log_sum=None if found.log_sum is None else found.log_sum[:, rows],
-            top_tokens=None if found.top_tokens is None else found.top_tokens[:, rows],
+            label_logits=readout.label_logits[:, rows],
+            log_sum=None if readout.log_sum is None else readout.log_sum[:, rows],
+            top_tokens=None if readout.top_tokens is None else readout.top_tokens[:, rows],
             answers=answers,
             labels=data.labels,
             displayed=data.label_classes if everywhere else None,
-            top_logits=None if found.top_logits is None else found.top_logits[:, rows],
-            words=decoded(found.top_tokens, model.tokenizer),
+            top_logits=None if readout.top_logits is None else readout.top_logits[:, rows],
+            words=decoded(readout.top_tokens, model.tokenizer),
             label_words=in_order(data.label_tokens, model.tokenizer)
             if data.has_classes
             else data.labels,

@@ -1,6 +1,6 @@
-"""Readings of the logit lens: residuals and components, unembedded to the label words.
+"""Readouts of the logit lens: residuals and components, unembedded to the label words.
 
-Nothing of vocabulary size is kept, and with `vocabulary=False` nothing of vocabulary size is
+No tensor of vocabulary size is kept, and with `vocabulary=False` none is
 computed: only the label words' columns of the unembedding are used.
 """
 
@@ -40,12 +40,12 @@ _ROWS = 64
 
 @dataclass
 class LensRows:
-    """What `LayerLensReading` read.
+    """Result of `LayerLensReading`.
 
     Attributes:
-        label_logits: By row (target, or each demonstration), entry and label.
+        label_logits: Logits by row (target, or each demonstration), entry and label.
         log_sum: Log-sum-exp over the vocabulary, or None.
-        top_tokens: Ids of the C likeliest tokens, or None.
+        top_tokens: Ids of the C top tokens, or None.
         top_logits: Their logits, or None.
     """
 
@@ -59,7 +59,7 @@ class LensRows:
         return self._over_vocabulary(self.label_logits)
 
     def top_probs(self) -> Float[Tensor, "batch row entry label"]:
-        """Probabilities of the likeliest tokens."""
+        """Probabilities of the top tokens."""
         return self._over_vocabulary(self.top_logits)
 
     def _over_vocabulary(self, logits: Tensor | None) -> Tensor:
@@ -70,11 +70,11 @@ class LensRows:
 
 @dataclass
 class LayerLensReading(Reading[LensRows]):
-    """The residual entering every block, and the last one leaving, read out.
+    """Readout of the residual entering every block, and of the one leaving the last block.
 
-    `sound`: the final norm once, everything the model's own readout has. `reference`: the
-    norm twice at the last entry, and no bias of the unembedding (the paper's code). `lens`: what
-    maps every entry but the last before it is read; None: nothing, the logit lens.
+    `sound`: the final norm once and the complete readout of the model. `reference`: the
+    norm twice at the last entry, and no bias of the unembedding (the paper's code). `lens`: the map
+    of every entry but the last before it is read; None: no map, the logit lens.
     """
 
     variant: LensVariant = "sound"
@@ -88,11 +88,11 @@ class LayerLensReading(Reading[LensRows]):
         return self.at == "target"
 
     def sites(self, info: ModelInfo) -> Sequence[Site]:
-        """L + 1 entries."""
+        """Hook points of the L + 1 entries."""
         return [Site("resid_pre", 0), *(Site("resid_post", i) for i in range(info.n_layers))]
 
     def reduce(self, site: Site, activation: Tensor, segment: Segment) -> Tensor:
-        """Packed as `[batch, row, label | log-sum | top C ids | their logits]`."""
+        """Logits packed as `[batch, row, label | log-sum | top C ids | their logits]`."""
         model, sound = segment.model, self.variant == "sound"
         entry, rows = site.layer + (site.name == "resid_post"), self._rows(activation, segment)
         normed = self.as_read(model, entry, rows)
@@ -108,7 +108,7 @@ class LayerLensReading(Reading[LensRows]):
         return torch.cat([labels, rest], dim=-1)
 
     def as_read(self, model: LanguageModel, entry: int, rows: Tensor) -> Tensor:
-        """What the unembedding reads of residuals of an entry."""
+        """Input of the unembedding for residuals of an entry."""
         normed = model.final_norm(rows if self.lens is None else self.lens.mapped(entry, rows))
         twice = entry == model.info.n_layers and self.variant == "reference"
         return model.final_norm(normed) if twice else normed
@@ -120,7 +120,7 @@ class LayerLensReading(Reading[LensRows]):
         return activation[segment.rows[:, None], columns]
 
     def collect(self, kept: Kept) -> LensRows:
-        """The parts, entries on their own axis."""
+        """Unpack the parts, with the entries on a separate axis."""
         packed = kept.stacked().transpose(1, 2)
         if not self.vocabulary:
             return LensRows(packed, None, None)
@@ -134,11 +134,11 @@ class LayerLensReading(Reading[LensRows]):
 
 @dataclass
 class LastEntryReading(AtLast, LayerLensReading):
-    """The last entry alone: the model's own label logits (`reference`: the paper's)."""
+    """The last entry alone: the model's label logits (`reference`: those of the paper's code)."""
 
 
 def _of_vocabulary(logits: Float[Tensor, "row vocab"], n_labels: int) -> Tensor:
-    """Log-sum-exp, the ids of the largest logits (exact in float32 below 2^24), and these."""
+    """Log-sum-exp, the ids of the largest logits (exact in float32 below 2^24), and these logits."""
     best, ids = logits.topk(n_labels, dim=-1)
     return torch.cat([logits.logsumexp(-1, keepdim=True), ids.float(), best], dim=-1)
 
@@ -165,20 +165,20 @@ class ResidualReading(OfEntries, Reading[Tensor]):
     positions: Int[Tensor, "batch place"]
 
     def reduce(self, site: Site, activation: Tensor, segment: Segment) -> Tensor:
-        """`[batch, place, d_model]`."""
+        """Residuals `[batch, place, d_model]`."""
         columns = segment.columns(self.positions[list(segment.indices)])
         return activation[segment.rows[:, None], columns]
 
 
 class Split(NamedTuple):
-    """Numbers of the prompts a lens is fitted on, and of those held out."""
+    """Numbers of the prompts a lens is fitted on, and of the held-out prompts."""
 
     fitted: tuple[int, ...]
     held_out: tuple[int, ...]
 
 
 def split_prompts(prompts: PromptBatch, share: float, seed: int) -> Split:
-    """Prompts at random into two parts; equal prompts stay together.
+    """Split prompts at random into two parts; equal prompts stay together.
 
     Raises:
         PromptError: fewer than two different prompts.
@@ -194,17 +194,19 @@ def split_prompts(prompts: PromptBatch, share: float, seed: int) -> Split:
         )
     order = np.random.default_rng(seed).permutation(len(groups))
     count = min(max(1, round(share * len(groups))), len(groups) - 1)
-    parts = [sorted(n for g in own for n in groups[g]) for own in (order[count:], order[:count])]
+    parts = [
+        sorted(n for g in numbers for n in groups[g]) for numbers in (order[count:], order[:count])
+    ]
     return Split(tuple(parts[0]), tuple(parts[1]))
 
 
 def draw_positions(
     prompts: PromptBatch, count: int, skip_first: int, seed: int
 ) -> Int[Tensor, "batch place"]:
-    """Equally many positions of each prompt, drawn without replacement.
+    """The same number of positions of each prompt, drawn without replacement.
 
-    The first ones, and those of a beginning that all prompts share, are left out: read from every
-    prompt they would be the same row again, among the fitted and among the held-out ones.
+    The first positions, and those of a beginning that all prompts share, are left out: every prompt would
+    contribute the same row, both to the fitted and to the held-out ones.
 
     Raises:
         PromptError: a prompt has no other position.
@@ -218,12 +220,12 @@ def draw_positions(
         )
     generator = np.random.default_rng([seed, 1])
     wanted = min(count, *left)
-    rows = [np.sort(generator.permutation(own)[:wanted]) + first for own in left]
+    rows = [np.sort(generator.permutation(available)[:wanted]) + first for available in left]
     return torch.from_numpy(np.stack(rows))
 
 
 def flat(
     residuals: Float[Tensor, "batch entry place d_model"],
 ) -> Float[Tensor, "entry row d_model"]:
-    """All rows of an entry one after the other."""
+    """All rows of an entry, flattened over prompts and places."""
     return residuals.transpose(0, 1).flatten(1, 2)

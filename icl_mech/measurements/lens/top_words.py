@@ -1,7 +1,7 @@
 """Top words by layer for the same queries without, with true and with false demonstrations.
 
-The passes with demonstrations are those of accuracy by layer; only the bare queries are run
-besides.
+The passes with demonstrations are shared with accuracy by layer; only the bare queries need an
+additional run.
 
 Source: Halawi et al. 2023, *Overthinking the Truth*, §4 (its figure of one prompt).
 """
@@ -27,11 +27,11 @@ BARE, TRUE, FALSE = "no demonstrations", "true demonstrations", "false demonstra
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TopWordsResult(Result):
-    """The likeliest next words after each layer, side by side.
+    """The top next words after each layer, by the demonstrations before the query.
 
     Attributes:
-        sides: What stands before the queries.
-        top_tokens: Ids of the likeliest tokens, best first.
+        sides: Context of the queries.
+        top_tokens: Ids of the top tokens, best first.
         top_probs: Their probabilities over the vocabulary.
         words: Text of these tokens, by id.
         label_probs: Probabilities of the label words over the vocabulary.
@@ -67,18 +67,18 @@ class TopWordsResult(Result):
 
     @property
     def endings(self) -> dict[str, Ending]:
-        """What the entries end with on the first prompt, by side."""
+        """Final prediction of the entries on the first prompt, by side."""
         columns = zip(self.sides, self.top_tokens[0], self.top_probs[0], strict=True)
         return {side: ending(tokens, probs, self.words) for side, tokens, probs in columns}
 
 
 @dataclass(frozen=True)
 class TopWords(PairMeasurement[TopWordsResult]):
-    """The likeliest next words after each layer, of the first prompts of a pair.
+    """The top next words after each layer, for the first prompts of a pair.
 
     Attributes:
         first: Number of prompts kept; None: all.
-        variant: Of the lens, `sound` or `reference`.
+        variant: Variant of the lens, `sound` or `reference`.
         lens: A fitted lens that maps every entry but the last; None: the logit lens.
     """
 
@@ -91,7 +91,7 @@ class TopWords(PairMeasurement[TopWordsResult]):
 
         Raises:
             PromptError: says what differs.
-            RunError: as `check_lens`.
+            RunError: see `check_lens`.
         """
         check_pairs(*data)
         check_lens(self.lens, model, self.variant)
@@ -100,20 +100,22 @@ class TopWords(PairMeasurement[TopWordsResult]):
         """Both sides as accuracy by layer reads them, and the bare queries."""
         reading = LayerLensReading(self.variant, lens=self.lens)
         sides = zip(("true", "false"), data, strict=True)
-        found = [Pass(own, [reading], title=f"{side} demonstrations") for side, own in sides]
+        passes = [
+            Pass(prompts, [reading], title=f"{side} demonstrations") for side, prompts in sides
+        ]
         bare = without_demonstrations(data[0][: self.first])
-        return found if bare is None else [*found, Pass(bare, [reading], title="bare queries")]
+        return passes if bare is None else [*passes, Pass(bare, [reading], title="bare queries")]
 
     def result(self, model: LanguageModel, data: Pair, read: list[Any]) -> TopWordsResult:
-        """Words of the first prompts, decoded."""
+        """Decode the words of the first prompts."""
         true = data[0][: self.first]
         rows: list[LensRows] = [lens for (lens,) in read]
         sides: tuple[str, ...] = (TRUE, FALSE)
         if len(rows) > 2:
             rows, sides = [rows[2], *rows[:2]], (BARE, TRUE, FALSE)
         n = len(true)
-        found = [lens.top_tokens[:n, 0] for lens in rows if lens.top_tokens is not None]
-        tokens = torch.stack(found, 1)
+        top_tokens = [lens.top_tokens[:n, 0] for lens in rows if lens.top_tokens is not None]
+        tokens = torch.stack(top_tokens, 1)
         return TopWordsResult(
             sides=sides,
             top_tokens=tokens,

@@ -1,15 +1,15 @@
 """`TunedLens`: a translator for every entry of the residual stream but the last.
 
 Entry `l` is read as `unembed(ln_final(h_l + h_l W_l^T + b_l))`. With W and b zero this is the logit
-lens, to the last bit. How translators are learned: `fit_tuned_lens`.
+lens, bit by bit. `fit_tuned_lens` learns the translators.
 
 Fitting a tuned lens: residuals are read once, then translators are trained on them.
 
 A translator starts either at zero (the logit lens) or at the ridge regression of the last residual
-on its entry, each row weighted by the inverse square of the last residual's size, which the final
-norm takes out; the penalty pulls towards zero. From there Adam lowers KL(model || lens) over the
-whole vocabulary, its learning rate falling linearly to zero. Nothing is chosen by the held-out
-prompts: their KL is reported only.
+on its entry, each row weighted by the inverse square of the last residual's norm, which the final
+norm removes; the penalty pulls towards zero. From there Adam minimises KL(model || lens) over the
+whole vocabulary, its learning rate decaying linearly to zero. Held-out prompts are not used for any
+choice: their KL is only reported.
 
     prompts = build_prompts(task, model, shots=2, n=100, split="train", demonstrations="per_prompt")
     lens = fit_tuned_lens(model, prompts)
@@ -58,12 +58,12 @@ class TunedLens(FittedLens):
 
     Attributes:
         weight: W of each entry but the last, output dimension first.
-        bias: b of each.
+        bias: b of each entry but the last.
         losses: Mean KL of each training step, before its update, by entry.
         readout: Digest of the unembedding it was fitted for, see `readout_digest`.
-        held_out_kl: KL(model || lens) in nats at every entry, of each prompt that was held out; the
-            plain logit lens' beside it. None where none was measured.
-        training: How it was fitted.
+        held_out_kl: KL(model || lens) in nats at every entry, for each held-out prompt; next to it the KL of
+            the plain logit lens. None where it was not measured.
+        training: Settings of the fit.
     """
 
     kind: ClassVar[str] = "tuned"
@@ -78,7 +78,7 @@ class TunedLens(FittedLens):
     def given(
         cls, model: Any, weight: Float[Tensor, "block out in"], bias: Float[Tensor, "block out"]
     ) -> "TunedLens":
-        """A lens of translators made elsewhere, for this model.
+        """A lens for this model from translators fitted elsewhere.
 
         Raises:
             ResultError: tensors that do not fit together.
@@ -87,13 +87,13 @@ class TunedLens(FittedLens):
         return cls.made_elsewhere(model, "translators", weight=weight, bias=bias)
 
     def maps(self) -> dict[str, Tensor]:
-        """`weight` and `bias`."""
+        """The tensors `weight` and `bias` by name."""
         return {"weight": self.weight, "bias": self.bias}
 
     def through(
         self, entry: int, rows: Float[Tensor, "*rows d_model"]
     ) -> Float[Tensor, "*rows d_model"]:
-        """`h + h W^T + b`."""
+        """Residuals mapped to `h + h W^T + b`."""
         weight, bias = (part[entry].to(rows) for part in (self.weight, self.bias))
         return rows + rows @ weight.T + bias
 
@@ -103,19 +103,19 @@ Start = Literal["ridge", "zero"]
 
 @dataclass(frozen=True)
 class LensTraining:
-    """How translators are learned.
+    """Training settings of the translators.
 
     Attributes:
-        epochs: Passes over the rows; 0 leaves the start as it is.
+        epochs: Passes over the rows; 0 leaves the initial values as they are.
         lr: Learning rate at the start.
         batch_size: Rows of the residual stream per step.
         start: `ridge` or `zero`.
-        ridge: Penalty of the regression, as a share of the mean variance of an entry's dimensions.
+        ridge: Penalty of the regression, as a fraction of the mean variance of an entry's dimensions.
         positions: Positions per prompt.
         skip_first: Positions at the beginning that are left out: the first token's residual is many
             times as large as others' in many models.
-        held_out: Share of the prompts that is held out.
-        seed: Of the split, the positions and the order of rows.
+        held_out: Fraction of the prompts that is held out.
+        seed: Seed of the split, the positions and the order of rows.
     """
 
     epochs: Natural = 3
@@ -160,27 +160,27 @@ def fit_tuned_lens(
     memory: str | int | None = None,
     progress: bool | None = None,
 ) -> TunedLens:
-    """A tuned lens of the model, with its KL on held-out prompts beside the logit lens'.
+    """Fit a tuned lens of the model, and measure its KL and the logit lens' on held-out prompts.
 
     Args:
         model: TransformerBridge, HookedTransformer or adapted model.
-        prompts: What to fit on, with prompts that are set apart to judge it: a `PromptBatch`, or
-            sequences of token ids. Build them with `split="train"`, so that what is measured with
-            the lens later is new to it.
-        epochs: Passes over the rows; 0 leaves the start as it is.
+        prompts: Prompts to fit on, some of which are held out for evaluation: a `PromptBatch`, or
+            sequences of token ids. Build them with `split="train"`, so that later measurements with
+            the lens use new prompts.
+        epochs: Passes over the rows; 0 leaves the initial values as they are.
         lr: Learning rate of Adam at the start; it falls linearly to zero.
         batch_size: Rows per step.
         start: `ridge`, or `zero`: the logit lens.
-        ridge: Penalty of the regression, as a share of the mean variance of an entry's dimensions.
-        positions: Positions drawn of each prompt.
+        ridge: Penalty of the regression, as a fraction of the mean variance of an entry's dimensions.
+        positions: Number of positions drawn from each prompt.
         skip_first: Positions at the beginning that are left out, as are those all prompts share.
-        held_out: Share of the prompts that is held out.
-        seed: Of the split, the positions and the order of rows.
+        held_out: Fraction of the prompts that is held out.
+        seed: Seed of the split, the positions and the order of rows.
         memory: Budget of the pass, such as `"8GB"`.
         progress: Show a progress bar.
 
     Raises:
-        RunError: an option out of range, or a training that left the finite numbers.
+        RunError: an option out of range, or a training that diverged.
         PromptError: no prompts, fewer than two different ones, or prompts too short.
 
     Source: Belrose et al. 2023, §2.
@@ -199,17 +199,17 @@ def fit_tuned_lens(
         progress=progress,
         title="residuals",
     )
-    own = flat(residuals[list(split.fitted)]).to(adapted.device)
-    weight, bias = begun(own, how)
-    steps = -(-own.shape[1] // how.batch_size) * how.epochs
+    rows = flat(residuals[list(split.fitted)]).to(adapted.device)
+    weight, bias = begun(rows, how)
+    steps = -(-rows.shape[1] // how.batch_size) * how.epochs
     with Progress("training", steps, options.progress) as bar:
-        losses = train(adapted, own, weight, bias, how, bar)
+        losses = train(adapted, rows, weight, bias, how, bar)
     lens = TunedLens.made(
         adapted,
         {
             "dtype": adapted.info.dtype,
             **asdict(how),
-            "rows": own.shape[1],
+            "rows": rows.shape[1],
             "prompts": prompt_source(batch),
             "held_out_prompts": len(split.held_out),
         },
@@ -223,17 +223,17 @@ def fit_tuned_lens(
 def begun(
     rows: Float[Tensor, "entry row d_model"], how: LensTraining
 ) -> tuple[Float[Tensor, "block out in"], Float[Tensor, "block out"]]:
-    """Weights and biases to start from."""
+    """Initial weights and biases."""
     *entries, last = rows.double()
     width = last.shape[-1]
     if how.start == "zero":
         nothing = rows.new_zeros(len(entries), width, width, dtype=torch.float32)
         return nothing, nothing[..., 0].clone()
-    # The final norm takes the size of a row out.
+    # The final norm removes the size of a row.
     share = last.square().mean(-1, keepdim=True).clamp(min=1e-12).reciprocal()
     share = share / share.sum()
-    found = [_regressed(entry, last - entry, share, how.ridge) for entry in entries]
-    weight, bias = (torch.stack(part).float() for part in zip(*found, strict=True))
+    regressions = [_regressed(entry, last - entry, share, how.ridge) for entry in entries]
+    weight, bias = (torch.stack(part).float() for part in zip(*regressions, strict=True))
     return weight, bias
 
 
@@ -256,31 +256,31 @@ def train(
     how: LensTraining,
     bar: Progress,
 ) -> Float[Tensor, "step block"]:
-    """Adam on the mean KL of each batch, every translator for itself; changes `weight` and `bias`.
+    """Run Adam on the mean KL of each batch, separately for every translator; changes `weight` and `bias`.
 
     Raises:
         RunError: a loss that is not finite.
     """
     steps = list(_batches(rows.shape[1], how))
-    parts = [part.requires_grad_() for own in (weight, bias) for part in own]
+    parts = [part.requires_grad_() for tensor in (weight, bias) for part in tensor]
     blocks = len(weight)
     optimizer = torch.optim.Adam(parts, lr=how.lr)
     losses = []
     with model.undo.kept(), model.gradients():
         for number, chosen in enumerate(steps):
             with torch.no_grad():
-                own = model.logits(rows[-1, chosen]).float().log_softmax(-1)
-            found = []
+                log_probs = model.logits(rows[-1, chosen]).float().log_softmax(-1)
+            step_losses = []
             for block in range(blocks):
                 entry = rows[block, chosen]
                 wide = entry.to(torch.promote_types(entry.dtype, torch.float32))
                 moved = wide + wide @ parts[block].to(wide).T + parts[blocks + block].to(wide)
-                loss = kl(own, model.logits(moved.to(entry.dtype))).mean()
+                loss = kl(log_probs, model.logits(moved.to(entry.dtype))).mean()
                 both = parts[block], parts[blocks + block]
                 for part, gradient in zip(both, torch.autograd.grad(loss, both), strict=True):
                     part.grad = gradient
-                found.append(loss.detach())
-            losses.append(torch.stack(found).cpu())
+                step_losses.append(loss.detach())
+            losses.append(torch.stack(step_losses).cpu())
             if not bool(losses[-1].isfinite().all()):
                 raise RunError(
                     f"Training left the finite numbers at step {number + 1} (lr={how.lr}); use a smaller "

@@ -1,1 +1,1 @@
-"""Attention to label words scaled by learned factors."""
+"""Re-weighting: attention to label words scaled by learned factors."""

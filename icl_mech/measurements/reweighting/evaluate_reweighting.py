@@ -1,8 +1,8 @@
-"""Re-weighting judged: plain against re-weighted in-context learning on the same test prompts.
+"""Evaluation of re-weighting: plain against re-weighted in-context learning on the same test prompts.
 
-Accuracy is the share of prompts whose largest label logit is that of the true class. Both
-conditions take one path through the model, so with all factors 1 they are equal to the last bit.
-How factors are learned: `icl_mech.measurements.reweighting.reweighting`.
+Accuracy is the fraction of prompts whose largest label logit is that of the true class. Both
+conditions take one path through the model, so with all factors 1 they are equal bit by bit.
+`icl_mech.measurements.reweighting.reweighting` describes how factors are learned.
 
 Source: Wang et al. 2023, *Label Words are Anchors*, §3.1, table 1.
 """
@@ -57,7 +57,7 @@ class MostChanged(NamedTuple):
 
     Attributes:
         head: Its name.
-        beta: Their mean logarithm over classes.
+        beta: Mean logarithm of its factors over classes.
     """
 
     head: str
@@ -77,7 +77,7 @@ class ReweightingResult(Result):
         conditions: `plain`, `reweighted` and, if asked for, `more_shots`.
         demonstrations: Number of demonstrations under each condition.
         labels: Names of the classes.
-        seen_in_training: How many of the test prompts the factors were learned from.
+        seen_in_training: Number of test prompts that the factors were learned from.
     """
 
     shows: ClassVar[tuple[str, ...]] = ("accuracy", "beta", "training")
@@ -105,7 +105,7 @@ class ReweightingResult(Result):
         return self.predicted == self.answers
 
     def quantities(self) -> dict[str, Quantity]:
-        """Whether each prediction is right, under each condition."""
+        """Correctness of each prediction, under each condition."""
         return {"accuracy": Quantity(("condition",), self.correct.T)}
 
     @checked(ResultError)
@@ -126,11 +126,11 @@ class ReweightingResult(Result):
         Raises:
             ResultError: unknown condition.
         """
-        one, other = (
+        left, right = (
             self.sel("accuracy", condition=name).quantities()["accuracy"].per_prompt
             for name in (condition, reference)
         )
-        return mean_interval(one.double() - other.double(), "change")
+        return mean_interval(left.double() - right.double(), "change")
 
     @property
     def count(self) -> int:
@@ -139,7 +139,7 @@ class ReweightingResult(Result):
 
     @property
     def shots(self) -> dict[Condition, int]:
-        """Demonstrations under each condition."""
+        """Number of demonstrations under each condition."""
         return dict(zip(self.conditions, self.demonstrations, strict=True))
 
     @property
@@ -149,10 +149,10 @@ class ReweightingResult(Result):
 
     @property
     def training(self) -> dict[str, Any]:
-        """How the factors were learned, as far as it is known."""
-        # Files of before name the factors among the interventions.
+        """Settings of the training, as far as known."""
+        # Files of earlier versions name the factors among the interventions.
         origins = [self.provenance, *self.provenance.get("interventions", ())]
-        return next((own["training"] for own in origins if "training" in own), {})
+        return next((origin["training"] for origin in origins if "training" in origin), {})
 
     @property
     def learned_from(self) -> int | None:
@@ -165,7 +165,7 @@ class ReweightingResult(Result):
 
     @property
     def status(self) -> Status:
-        """Of the claim that re-weighting helps; not judged on prompts it was learned from."""
+        """Status of the claim that re-weighting improves accuracy; not tested on prompts it was learned from."""
         if self.seen_in_training or not self.compared:
             return "cannot be judged"
         return judged(self.difference(), prompts=self.count)
@@ -180,19 +180,19 @@ class ReweightingResult(Result):
 
     @property
     def raised(self) -> float:
-        """Share of the factors that raise attention."""
+        """Fraction of the factors that raise attention."""
         return float((self.beta > 0).double().mean())
 
     @property
     def most_changed(self) -> MostChanged:
-        """The head whose factors are farthest from 1."""
+        """The head whose factors differ most from 1."""
         beta = self.beta.double()
         layer, head = divmod(int(beta.abs().mean(-1).argmax()), beta.shape[1])
         return MostChanged(head_name((layer, head)), float(beta[layer, head].mean()))
 
     @property
     def epochs(self) -> int:
-        """Epochs that were run."""
+        """Number of epochs that were run."""
         return int(self.training.get("epochs_run", 1))
 
     @property
@@ -221,7 +221,7 @@ class ReweightingResult(Result):
 class EvaluateReweighting(Measurement[ReweightingResult]):
     """Plain against re-weighted in-context learning on the same test prompts.
 
-    What both have in common is computed once: the shared demonstrations, or everything before
+    Shared computation is done once: the shared demonstrations, or everything before
     the targets. Warns if the factors were learned from some of these prompts.
 
     Attributes:
@@ -241,11 +241,11 @@ class EvaluateReweighting(Measurement[ReweightingResult]):
     why_not = "its factors are those of classes"
 
     def reads_first_tokens(self) -> bool:
-        """No: whole words are scored where the prompts say so."""
+        """False: whole words are scored where the prompts say so."""
         return False
 
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
-        """Refuse what cannot be judged; warn of prompts the factors were learned from.
+        """Refuse prompts or factors that do not fit; warn of prompts the factors were learned from.
 
         Raises:
             PromptError: prompts without answers or demonstrations, or `more_shots` with other
@@ -264,7 +264,7 @@ class EvaluateReweighting(Measurement[ReweightingResult]):
         warn_seen(self.reweighting, data)
 
     def passes(self, model: LanguageModel, data: PromptBatch) -> list[Pass]:
-        """Both conditions over the test prompts, and the plain model over those of more shots."""
+        """Both conditions over the test prompts, and the plain model over the prompts with more shots."""
         readings = [PredictionReading()]
         passes: list[Pass] = [Variants(data, readings, variants=[[], [self.reweighting]])]
         if self.more_shots is not None:
@@ -272,7 +272,7 @@ class EvaluateReweighting(Measurement[ReweightingResult]):
         return passes
 
     def result(self, model: LanguageModel, data: PromptBatch, read: list[Any]) -> ReweightingResult:
-        """The label logits of every condition, and how the factors came about."""
+        """The label logits of every condition, and the training record of the factors."""
         conditions, *more = read
         factors = self.reweighting
         fitted = factors if isinstance(factors, FittedReweight) else None

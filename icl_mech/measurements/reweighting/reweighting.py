@@ -3,7 +3,7 @@
 `A[l,h,q,p_c] -> exp(beta[l,h,c]) A[l,h,q,p_c]` after softmax, row `q` only, without
 renormalising. `beta` starts at 0, which is exactly the plain model, and minimises the
 cross-entropy over the label logits on a few labelled queries (the paper: four per class) with
-the same demonstrations; the model stays as it is. Only the target's row changes, so a step
+the same demonstrations; the model itself is not changed. Only the target's row changes, so a step
 costs one token per prompt.
 
     prompts = build_prompts(task, model, shots=1, n=100)
@@ -11,8 +11,8 @@ costs one token per prompt.
     reweighting = fit_reweighting(model, extra)
     evaluate_reweighting(model, reweighting, prompts)
 
-`Reweighting` learns and judges on one set of prompts: the factors are learned on the first few of each
-class (the paper: four), and the accuracy with and without them is that of all others, so it is held out.
+`Reweighting` learns and evaluates on one set of prompts: the factors are learned on the first few of each
+class (the paper: four), and the accuracy with and without them is measured on all others, which are held out.
 
 Source: Wang et al. 2023, *Label Words are Anchors*, §3.1, table 1.
 """
@@ -62,7 +62,7 @@ def fit_reweighting(
     memory: str | int | None = None,
     progress: bool | None = None,
 ) -> FittedReweight:
-    """The factors learned from these prompts: an intervention for every analysis.
+    """Learn the factors from these prompts: an intervention for every analysis.
 
     Adam with betas (0.9, 0.999) and eps 1e-8 on the mean loss of each batch. Keys and values of
     all prompts are kept meanwhile. A class no demonstration displays gets no gradient: its
@@ -70,24 +70,24 @@ def fit_reweighting(
 
     Args:
         model: TransformerBridge, HookedTransformer or adapted model.
-        prompts: What to learn from: queries with answers after the demonstrations that will be
+        prompts: Training prompts: queries with answers after the demonstrations that will be
             used (`build_prompts(..., split="train")`).
         lr: Learning rate (the paper 0.01; its code defaults to 0.1).
         epochs: Passes over the prompts.
         batch_size: Prompts per step.
         shuffle: Draw the order of the prompts anew in each epoch.
-        seed: Of that order.
+        seed: Seed of that order.
         validation: Prompts held out from training; the factors after the epoch with the lowest
             mean loss on them are kept, which may be none at all (beta 0).
         patience: Stop after this many epochs without a lower loss on `validation`.
-        interventions: Made before the re-weighting in every step, also on `validation`; means
+        interventions: Applied before the re-weighting in every step, also on `validation`; means
             they need are those of `prompts`. Use the factors under the same ones.
         memory: Budget for keys and values, such as `"8GB"`.
         progress: Show a progress bar.
 
     Raises:
         RunError: an option out of range, an intervention that did nothing, or a training that
-            left the finite numbers.
+            diverged.
         PromptError: prompts without answers or demonstrations, or a `validation` that is not
             held out or has other label words.
 
@@ -136,10 +136,10 @@ def fit_reweighting(
 
 
 def split(prompts: PromptBatch, per_class: int) -> tuple[PromptBatch, PromptBatch]:
-    """The first few prompts of each class, to learn from, and all others.
+    """Split off the first few prompts of each class for training; return these and all others.
 
     Raises:
-        PromptError: a class with fewer prompts than twice as many.
+        PromptError: a class with fewer than twice as many prompts.
     """
     answers = prompts.answers.tolist()
     rarest = min(answers.count(label) for label in range(prompts.n_labels))
@@ -150,21 +150,21 @@ def split(prompts: PromptBatch, per_class: int) -> tuple[PromptBatch, PromptBatc
         )
     chosen: list[int] = []
     for label in range(prompts.n_labels):
-        chosen += [number for number, own in enumerate(answers) if own == label][:per_class]
+        chosen += [number for number, answer in enumerate(answers) if answer == label][:per_class]
     others = [number for number in range(len(prompts)) if number not in set(chosen)]
     return prompts[sorted(chosen)], prompts[others]
 
 
 @dataclass(frozen=True)
 class Reweighting(Measurement[ReweightingResult]):
-    """Factors learned on the first few prompts of each class and judged on all others.
+    """Factors learned on the first few prompts of each class and evaluated on all others.
 
     Attributes:
-        per_class: Prompts of each class to learn from (the paper: four).
+        per_class: Prompts of each class for training (the paper: four).
         lr: Learning rate.
-        epochs: Passes over the prompts learned from.
+        epochs: Passes over the training prompts.
         batch_size: Prompts per training step.
-        seed: Of the order in which they are learned from.
+        seed: Seed of the training order.
     """
 
     per_class: Count = 4
@@ -177,11 +177,11 @@ class Reweighting(Measurement[ReweightingResult]):
 
     @property
     def training(self) -> Training:
-        """How they are learned."""
+        """Settings of the training."""
         return Training(self.lr, self.epochs, self.batch_size, seed=self.seed)
 
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
-        """Refuse options out of range and prompts that are too few to learn from and be judged by.
+        """Refuse options out of range, and too few prompts for training and evaluation.
 
         Raises:
             RunError: names the option.
@@ -192,7 +192,7 @@ class Reweighting(Measurement[ReweightingResult]):
         split(data, self.per_class)
 
     def check_options(self, model: LanguageModel, data: PromptBatch, options: Options) -> None:
-        """Refuse interventions that would meet prompts of other numbers in the two parts.
+        """Refuse interventions that depend on prompt numbers, which differ in the two parts.
 
         Raises:
             RunError: names the intervention.
@@ -205,8 +205,8 @@ class Reweighting(Measurement[ReweightingResult]):
     ) -> Steps[ReweightingResult]:
         """Learn under the user's interventions, then evaluate under them.
 
-        Means that an intervention still needs are those of the prompts it meets: of the training
-        prompts, then of the test prompts.
+        Means that an intervention still needs are those of the prompts it acts on: the training
+        prompts, then the test prompts.
         """
         training, test = split(data, self.per_class)
         fitted = fit_reweighting(
@@ -223,11 +223,11 @@ class Reweighting(Measurement[ReweightingResult]):
         return self.result(model, data, [fitted, *read])
 
     def passes(self, model: LanguageModel, data: PromptBatch) -> list[Pass]:
-        """None that are known before the factors are learned, see `steps`."""
+        """No passes are known before the factors are learned, see `steps`."""
         return []
 
     def result(self, model: LanguageModel, data: PromptBatch, read: list[Any]) -> ReweightingResult:
-        """That of the evaluation, from the learned factors and its passes' values."""
+        """The result of the evaluation, from the learned factors and the values of its passes."""
         fitted, *values = read
         _, test = split(data, self.per_class)
         result = EvaluateReweighting(fitted).result(model, test, values)

@@ -1,4 +1,4 @@
-"""Training of the factors: what they may be learned from, its steps, and how it went.
+"""Training of the factors: its requirements, its steps, and its record.
 
 Everything before the target is constant while only the target's row is re-weighted: keys and
 values are computed once, and a step runs one token per prompt of its batch, gradients
@@ -51,14 +51,14 @@ TRAINING = Definition(
 
 @dataclass(frozen=True)
 class Training:
-    """How factors are learned.
+    """Training settings of the factors.
 
     Attributes:
         lr: Learning rate.
         epochs: Passes over the prompts.
         batch_size: Prompts per step.
         shuffle: Draw the order of the prompts anew in each epoch.
-        seed: Of that order.
+        seed: Seed of that order.
         patience: Stop after this many epochs without a lower held-out loss.
     """
 
@@ -84,7 +84,7 @@ class Training:
 
 @dataclass(frozen=True)
 class Course:
-    """How a training went.
+    """Record of a training.
 
     Attributes:
         beta: The factors kept.
@@ -104,7 +104,7 @@ class Course:
 def train(
     prepared: Prepared, beta: Beta, how: Training, *, held_out: Prepared | None, bar: Progress
 ) -> Course:
-    """Adam on the mean label loss of each batch, from `beta` on, under the prompts' interventions.
+    """Run Adam on the mean label loss of each batch, starting at `beta`, under the prompts' interventions.
 
     Raises:
         RunError: a loss that is not finite, attention that cannot be re-weighted, or an
@@ -150,7 +150,7 @@ def train(
 
 
 def _loss(work: Work, batch: Segment, steps: int, lr: float) -> Float[Tensor, ""]:
-    """Mean loss of a batch after some steps; names the step that led to what is not finite."""
+    """Mean loss of a batch after some steps; an error names the step that made it not finite."""
     try:
         return work.losses(batch, "label").mean()
     except RunError as error:
@@ -170,10 +170,10 @@ def held_out_loss(prepared: Prepared, work: Work) -> float:
 
 
 def check_finite(losses: Sequence[float], beta: Beta, lr: float) -> None:
-    """Refuse a training that left the finite numbers.
+    """Refuse a training that diverged.
 
     Raises:
-        RunError: says at which step.
+        RunError: gives the step.
     """
     if not (math.isfinite(losses[-1]) and bool(beta.isfinite().all())):
         raise RunError(
@@ -183,7 +183,7 @@ def check_finite(losses: Sequence[float], beta: Beta, lr: float) -> None:
 
 
 def check_learnable(prompts: PromptBatch, what: str) -> None:
-    """Refuse prompts nothing can be learned from.
+    """Refuse prompts without a learning signal.
 
     Raises:
         PromptError: a prompt without an answer, or without a demonstration before its target.
@@ -205,9 +205,11 @@ def check_learnable(prompts: PromptBatch, what: str) -> None:
 
 
 def warn_unseen_classes(prompts: PromptBatch) -> None:
-    """Warn of classes no demonstration displays."""
+    """Warn of classes that no demonstration displays."""
     shown = [displayed(prompt) for prompt in prompts]
-    never = [name for c, name in enumerate(prompts.labels) if not any(c in own for own in shown)]
+    never = [
+        name for c, name in enumerate(prompts.labels) if not any(c in classes for classes in shown)
+    ]
     if never:
         warnings.warn(
             f"No demonstration displays {', '.join(map(repr, never))}; their factors get no "
@@ -217,10 +219,10 @@ def warn_unseen_classes(prompts: PromptBatch) -> None:
 
 
 def check_held_out(validation: PromptBatch, prompts: PromptBatch) -> None:
-    """Refuse validation prompts that are trained on, or of another task.
+    """Refuse validation prompts that are trained on, or from another task.
 
     Raises:
-        PromptError: says how many, or names the label words.
+        PromptError: gives their number, or names the label words.
     """
     if validation[0].label_words != prompts[0].label_words:
         raise PromptError(
@@ -237,12 +239,12 @@ def check_held_out(validation: PromptBatch, prompts: PromptBatch) -> None:
 
 
 def digest(prompt: Prompt) -> str:
-    """Short name of a prompt's tokens, by which a fit remembers what it has seen."""
+    """Short digest of a prompt's tokens, by which a fit records its training prompts."""
     return hashlib.sha256(repr(prompt.tokens).encode()).hexdigest()[:16]
 
 
 def count_seen(factors: Reweight, prompts: PromptBatch) -> int:
-    """How many of the prompts the factors were learned from."""
+    """Number of these prompts that the factors were learned from."""
     known = set(factors.training.get("seen", ())) if isinstance(factors, FittedReweight) else set()
     return sum(digest(prompt) in known for prompt in prompts)
 

@@ -1,1 +1,1 @@
-"""Saliency of edges, and how it is shared between kinds of edges."""
+"""Saliency of edges, and its distribution over types of edges."""

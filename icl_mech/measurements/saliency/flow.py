@@ -1,4 +1,4 @@
-"""Information flow: how saliency is shared between three kinds of edges, by layer.
+"""Information flow: the distribution of saliency over three types of edges, by layer.
 
 Over the saliency `I_l` of `icl_mech.measurements.saliency.saliency_maps`, diagonal excluded:
 
@@ -7,13 +7,13 @@ Over the saliency `I_l` of `icl_mech.measurements.saliency.saliency_maps`, diago
 * `ww`: `S_ww` = mean of everything else below the diagonal.
 
 The normalised curve takes the mean over prompts first, then divides each layer by the sum
-over the three kinds. In the last layer `S_wp` is exactly 0: only row `q` has a gradient.
-A layer with a window of attention has no edges that are longer: means are over those that exist,
+over the three types. In the last layer `S_wp` is exactly 0: only row `q` has a gradient.
+A layer with windowed attention has no edges longer than its window: means are over existing edges,
 and not-a-number where the window leaves none.
 
-Beside the means per edge stand sums, which these hide: how all saliency of a layer is shared
-between the roles of destination and source, and the same scores with random tokens in the label
-words' place.
+The means per edge are complemented by sums, which they hide: the distribution of all saliency of a layer
+over the roles of destination and source, and the same scores with random tokens in place of the
+label words.
 
 Source: Wang et al. 2023, *Label Words are Anchors*, §2.1.
 """
@@ -59,19 +59,19 @@ DEFINITIONS = (SALIENCY, *KINDS, by_roles.BY_ROLE, chance.RANDOM)
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FlowScores(Result):
-    """Flow scores by layer, and what they hide.
+    """Flow scores by layer, with saliency sums by role and a random-token baseline.
 
     Attributes:
-        per_prompt: S of every prompt, kind (`wp`, `pq`, `ww`) and layer; not-a-number where the window of
+        per_prompt: S of every prompt, type (`wp`, `pq`, `ww`) and layer; not-a-number where the window of
             a layer leaves no such edge.
-        values: Normalised curve: share of each kind in the layer's sum.
+        values: Normalised curve: fraction of each type in the layer's sum.
         low: Lower end of the 95 % bootstrap interval over prompts.
         high: Upper end.
         roles: Roles of the prompts' tokens, or none (earlier versions, servers).
         role_saliency: Sum of saliency by role of destination and source, the diagonal left out.
-        null: S with random tokens near the label words in their place, of every draw; None where a
+        null: S with random tokens near the label words in their place, for every draw; None where a
             prompt has too few tokens.
-        notes: What has no edges in which layers, and why.
+        notes: Which scores have no edges in which layers, and why.
     """
 
     per_prompt: Float[Tensor, "batch score layer"]
@@ -92,13 +92,13 @@ class FlowScores(Result):
     }
 
     near: ClassVar[int] = chance.NEAR
-    """Random tokens stand at most so many positions from their label word, if there are any."""
+    """Maximum distance of random tokens from their label word, if there are any within it."""
 
     def quantities(self) -> dict[str, Quantity]:
-        """`share` of the three kinds in a layer's sum, and the `saliency` per edge behind it.
+        """`share` of the three types in a layer's sum, and the `saliency` per edge behind it.
 
         Where measured: `null_share`, the share with random tokens in place of label words; `role_share` of
-        all saliency by role of destination and source; `target_share` of what the target receives.
+        all saliency by role of destination and source; `target_share` of the saliency into the target.
         """
         dims, per_edge = ("score", "layer"), f"share of the layer's {EDGE}"
         values, shares = self.per_prompt, function_of_means(self.per_prompt, normalised_flow)
@@ -127,7 +127,7 @@ class FlowScores(Result):
     @checked(ResultError)
     @kept
     def share(self, score: str, third: str) -> Interval:
-        """Mean share of one kind over the `first` or `last` third of the layers.
+        """Mean share of one type over the `first` or `last` third of the layers.
 
         Raises:
             ResultError: unknown score or third.
@@ -142,7 +142,7 @@ class FlowScores(Result):
 
     @checked(ResultError)
     def difference(self, third: str) -> Interval:
-        """`S_wp - S_pq` share over the `first` or `last` third, paired over prompts.
+        """Difference of the shares `S_wp - S_pq` over the `first` or `last` third, paired over prompts.
 
         Raises:
             ResultError: unknown third.
@@ -164,10 +164,10 @@ class FlowScores(Result):
     @checked(ResultError)
     @kept
     def above_null(self, score: str, third: str) -> chance.Beside | None:
-        """The share of one kind with random tokens, and how far label words lie above it.
+        """The share of one type with random tokens, and the excess of label words over it.
 
-        Over the `first` or `last` third of the layers, paired over prompts; the interval of the
-        difference takes in that other tokens might have been drawn. None where no random tokens
+        The mean is over the `first` or `last` third of the layers, paired over prompts; the interval of the
+        difference includes the spread of the draws of random tokens. None where no random tokens
         were drawn.
 
         Raises:
@@ -200,11 +200,11 @@ class FlowScores(Result):
         """Shares by groups of roles: texts, label words, template, query, target.
 
         Args:
-            of: `target`: of what the target receives, by role of the source; `receiving`: of all
+            of: `target`: of the saliency into the target, by role of the source; `receiving`: of all
                 saliency of a layer, by role of the destination.
 
         Raises:
-            ResultError: not measured.
+            ResultError: saliency by role was not measured.
         """
         if self.role_saliency is None:
             raise ResultError(
@@ -231,7 +231,7 @@ class FlowScores(Result):
 
     @property
     def n_layers(self) -> int:
-        """Layers of the model."""
+        """Number of layers of the model."""
         return self.values.shape[1]
 
     @property
@@ -249,24 +249,24 @@ class FlowScores(Result):
 
     @property
     def early(self) -> chance.Beside | None:
-        """Into label words in the first third, beside random tokens; None where none were drawn."""
+        """Saliency into label words in the first third, compared with random tokens; None where none were drawn."""
         return self.above_null("wp", "first")
 
     @property
     def late(self) -> chance.Beside | None:
-        """From label words to the target in the last third, beside random tokens likewise."""
+        """Saliency from label words to the target in the last third, compared with random tokens likewise."""
         return self.above_null("pq", "last")
 
     @property
     def undefined(self) -> bool:
-        """True if windows of attention leave a third of the layers no edges to compare with random tokens."""
+        """True if windowed attention leaves a third of the layers no edges to compare with random tokens."""
         return any(not isfinite(third.above.value) for third in (self.early, self.late) if third)
 
     @property
     def status(self) -> Status:
-        """Whether label words lie above random tokens, into them early and from them late.
+        """Status of the claim that label words exceed random tokens, into them early and from them late.
 
-        Some untrained networks do, too (`icl_mech.studies.untrained`).
+        This also holds for some randomly initialised models (`icl_mech.studies.untrained`).
         """
         above = (third and third.above for third in (self.early, self.late))
         return together(*(judged(effect, prompts=self.count) for effect in above))
@@ -283,11 +283,11 @@ class FlowScores(Result):
 
     @property
     def sources(self) -> by_roles.Sources | None:
-        """From which roles the target receives the saliency of `target_layer`; None if it receives nothing."""
+        """Roles from which the target receives the saliency of `target_layer`; None if it receives nothing."""
         return by_roles.sources(*self.by_role("target"), self.target_layer)
 
     def on_page(self) -> tuple[str, ...]:
-        """The flow; beside random tokens, and by role, where they were measured."""
+        """The flow, and the comparison with random tokens and the distribution by role, where measured."""
         known = {"null": self.null is not None, "roles": self.role_saliency is not None}
         return ("", *(show for show, there in known.items() if there))
 
@@ -296,12 +296,12 @@ class FlowScores(Result):
 class Flow(OfSaliency[FlowScores]):
     """Information flow by layer: `S_wp`, `S_pq`, `S_ww` of every prompt.
 
-    With them, in the same pass, total saliency by role, and the scores of random tokens in the label
-    words' place. A model on a server gives the three scores only.
+    The same pass gives total saliency by role, and the scores of random tokens in place of the label
+    words. A model on a server gives the three scores only.
 
     Attributes:
         draws: Number of draws of random tokens.
-        seed: Of the first draw.
+        seed: Seed of the first draw.
 
     Raises:
         RunError: unknown variant.

@@ -1,7 +1,7 @@
-"""Flow scores with random tokens in the label words' place: what any tokens would give there.
+"""Random-token baseline of the flow scores: random tokens in place of the label words.
 
-The tokens are position-matched: saliency per edge depends on how many tokens stand before a row
-and how far a column is from the target, so a token is drawn near each label word.
+The tokens are position-matched: saliency per edge depends on the number of tokens before a row
+and on the distance of a column from the target, so a token is drawn near each label word.
 
 Source: ours; the paper compares with random tokens in the isolation of label words only.
 """
@@ -21,18 +21,18 @@ from icl_mech.results import Definition
 from icl_mech.results.quantities import Statistic
 
 NEAR = 16
-"""A token is drawn at most so many positions from its label word, if there is one."""
+"""Maximum distance of a drawn token from its label word, if there is one within it."""
 
 DRAW_SEED = 1
-"""Of resampled draws; another than that of prompts, from which they must not depend."""
+"""Seed of resampled draws; not that of prompts, on which they must not depend."""
 
 
 class Beside(NamedTuple):
-    """Label words beside random tokens over a third of the layers.
+    """Label words compared with random tokens over a third of the layers.
 
     Attributes:
-        null: Share of random tokens in the label words' place.
-        above: How far that of the label words lies above it.
+        null: Share of random tokens in place of the label words.
+        above: Share of the label words minus `null`.
     """
 
     null: Interval
@@ -51,22 +51,22 @@ RANDOM = Definition(
 def matched_positions(
     prompts: PromptBatch, draws: int, seed: int
 ) -> Int[Tensor, "batch draw demo"] | None:
-    """Random tokens near the label words of every prompt, as many as it has; -1 fills up.
+    """Random tokens near the label words of every prompt, one for each; -1 fills up.
 
-    None of them belongs to a label word, is the first token or stands at or after the target. In
-    a draw no token comes twice. Draws depend on the tokens of a prompt alone, not on its batch.
+    None of them belongs to a label word, is the first token or stands at or after the target. Within
+    a draw no token is repeated. Draws depend only on the tokens of a prompt, not on its batch.
 
     Returns:
         None if a prompt has fewer such tokens than label words.
     """
     count = prompts.label_positions.shape[1]
-    found = torch.full((len(prompts), draws, count), -1)
+    positions = torch.full((len(prompts), draws, count), -1)
     for row, prompt in enumerate(prompts):
-        own = _drawn(prompt, draws, seed)
-        if own is None:
+        drawn = _drawn(prompt, draws, seed)
+        if drawn is None:
             return None
-        found[row, :, : own.shape[1]] = own
-    return found
+        positions[row, :, : drawn.shape[1]] = drawn
+    return positions
 
 
 def _drawn(prompt: Prompt, draws: int, seed: int) -> Int[Tensor, "draw demo"] | None:
@@ -98,15 +98,15 @@ def null_scores(
     targets: Int[Tensor, " batch"],
     windows: Windows,
 ) -> Float[Tensor, "batch draw score layer"]:
-    """`S_wp`, `S_pq`, `S_ww` with drawn tokens instead of label words.
+    """Scores `S_wp`, `S_pq`, `S_ww` with drawn tokens instead of label words.
 
     Args:
-        positions: Of the drawn tokens.
-        kinds: Sums of saliency by kind, which add up to all below the diagonal.
-        into: What each token receives from those before it.
-        out_of: What the target receives from each token.
-        targets: Of the prompts.
-        windows: Of the model's layers.
+        positions: Positions of the drawn tokens.
+        kinds: Sums of saliency by type of edge, which add up to all below the diagonal.
+        into: Saliency into each token from those before it.
+        out_of: Saliency into the target from each token.
+        targets: Targets of the prompts.
+        windows: Attention windows of the model's layers.
     """
     total = kinds.double().sum(2)
     draws = []
@@ -124,7 +124,7 @@ def null_scores(
 
 
 def share_of_null(null: Float[Tensor, "batch draw score layer"]) -> Statistic:
-    """The normalised curve of the mean over draws; resamples draw the draws, too."""
+    """The normalised curve of the mean over draws; the bootstrap resamples draws, too."""
     draws = null.shape[1]
 
     def statistic(weights: Float[Tensor, "r batch"]) -> Tensor:

@@ -1,6 +1,6 @@
-"""Saliency: attention times its gradient, reduced over heads, and summed over three kinds of edges.
+"""Saliency: attention times its gradient, reduced over heads, and summed over three types of edges.
 
-Sums are taken in the backward pass. The variants of all its measurements stand here, too.
+Sums are taken in the backward pass. The options of all saliency measurements are defined here, too.
 
 Source: Wang et al. 2023, *Label Words are Anchors*, §2.1, eq. 1.
 """
@@ -63,11 +63,11 @@ def head_sum(
 
 @dataclass(frozen=True)
 class OfSaliency(Measurement[R]):
-    """Variants of all measurements of saliency.
+    """Options shared by all measurements of saliency.
 
     Attributes:
-        loss: `label`, `prediction` or `vocab`, of texts `next` or `rest`; None: `label` if the
-            prompts have answers, else `prediction`, of texts `next`.
+        loss: `label`, `prediction` or `vocab`, for texts `next` or `rest`; None: `label` if the
+            prompts have answers, else `prediction`, for texts `next`.
         reduction: Absolute value after (`sum_then_abs`) or before the sum over heads.
     """
 
@@ -77,11 +77,11 @@ class OfSaliency(Measurement[R]):
     takes = ANSWER_KINDS
 
     def reads_first_tokens(self) -> bool:
-        """No: in the loss classes that begin with the same token are one."""
+        """False: in the loss, classes that begin with the same token are the same."""
         return False
 
     def filled(self, model: LanguageModel, data: PromptBatch) -> "OfSaliency[R]":
-        """With the loss these prompts can have."""
+        """Fill in the loss these prompts can have."""
         return self if self.loss else replace(self, loss=default_loss(data))
 
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
@@ -96,7 +96,7 @@ class OfSaliency(Measurement[R]):
 
 
 def warn_if_processed(model: LanguageModel) -> None:
-    """Say that folded or centred weights change saliency, though they keep the logits.
+    """Warn that folded or centred weights change saliency, though they keep the logits.
 
     Moving value biases into the output bias changes the gradient at the pattern: on a tiny
     GPT-2 flow scores move by up to 40 %.
@@ -111,7 +111,7 @@ def warn_if_processed(model: LanguageModel) -> None:
 
 
 def default_loss(prompts: PromptBatch) -> Loss:
-    """`label` where answers are known, else `prediction`; of texts `next`."""
+    """Default loss: `label` where answers are known, else `prediction`; for texts `next`."""
     if prompts.answer_kind == "vocabulary":
         return "next"
     return "label" if prompts.has_answers else "prediction"
@@ -156,7 +156,7 @@ def third_of(n_layers: int, third: str) -> slice:
     """The layers of the first or last third, at least one.
 
     Raises:
-        ResultError: another third.
+        ResultError: an unknown third.
     """
     size = max(1, n_layers // 3)
     if third not in ("first", "last"):
@@ -168,17 +168,17 @@ def ends_of_third(n_layers: int, third: str) -> tuple[int, int]:
     """The first and last layer of a third.
 
     Raises:
-        ResultError: another third.
+        ResultError: an unknown third.
     """
     layers = third_of(n_layers, third)
     return layers.start, layers.stop - 1
 
 
 def score_index(score: str) -> int:
-    """Place of a score.
+    """Index of a score.
 
     Raises:
-        ResultError: it is none.
+        ResultError: an unknown score.
     """
     if score not in SCORES:
         raise ResultError(f"Unknown score {score!r}. {near_matches(score, SCORES)}")
@@ -187,7 +187,7 @@ def score_index(score: str) -> int:
 
 @dataclass
 class FlowReading(OfPatterns, GradientReading[Tensor]):
-    """Sums of saliency by kind, `[prompt, layer, kind]`."""
+    """Sums of saliency by type of edge, `[prompt, layer, kind]`."""
 
     additive = True
 
@@ -209,14 +209,14 @@ class FlowReading(OfPatterns, GradientReading[Tensor]):
         )
 
     def edges(self, segment: Segment) -> tuple[str, Float[Tensor, "batch kind dest src"]] | None:
-        """What `flow_sums` sums over."""
+        """The edges that `flow_sums` sums over."""
         dest, src = segment.dest.shape[1], segment.src.shape[1]
         before = (
             torch.ones(dest, src, dtype=torch.bool).tril(src - dest - 1).to(segment.dest.device)
         )
         to_labels = before & (segment.dest_classes >= 0)[:, :, None]
         to_target = before & (segment.src_classes >= 0)[:, None] & segment.is_target[:, :, None]
-        # A target that is itself a label word has edges of both kinds.
+        # A target that is itself a label word has edges of both types.
         kinds = torch.stack([to_labels, to_target], dim=1).float()
         rest = before.float() - kinds.sum(1)
         return self.reduction, torch.cat([kinds, rest[:, None]], dim=1)
@@ -226,12 +226,12 @@ class FlowReading(OfPatterns, GradientReading[Tensor]):
 class RoleFlowReading(FlowReading):
     """The same sums, those between roles, into every token, and out of every token to the target.
 
-    `[prompt, layer, ...]` of 3 sums by kind, R x R by role of destination and source, and twice
-    one per position: what a token receives from all before it, and what the target receives from
-    it. The diagonal is left out.
+    Values `[prompt, layer, ...]`: 3 sums by type, R x R by role of destination and source, and twice
+    one per position: saliency into a token from all earlier ones, and from it into the target.
+    The diagonal is left out.
 
     Attributes:
-        roles: Places of the roles in `ROLES`.
+        roles: Indices of the roles in `ROLES`.
         width: Number of positions.
     """
 
@@ -240,7 +240,7 @@ class RoleFlowReading(FlowReading):
 
     @classmethod
     def of(cls, prompts: PromptBatch, loss: Loss, reduction: Reduction) -> "RoleFlowReading":
-        """For these prompts: their roles, in the order of `ROLES`, and their longest."""
+        """Reading for these prompts: their roles, in the order of `ROLES`, and their maximum length."""
         known = prompts.position_roles.unique().tolist()
         roles = tuple(place for place in range(len(ROLES)) if place in known)
         return cls(loss, reduction, roles, int(prompts.targets.max()) + 1)
@@ -270,11 +270,11 @@ class RoleFlowReading(FlowReading):
         return torch.cat([self.sums(saliency, segment), by_role.flatten(1), into, out_of], dim=1)
 
     def edges(self, segment: Segment) -> None:
-        """Too many kinds of edges for a server."""
+        """None: too many types of edges for a server."""
         return
 
     def parted(self, sums: Float[Tensor, "batch layer sum"]) -> tuple[Tensor, ...]:
-        """What was collected: by kind, by role `[prompt, layer, dest, src]`, into and out of tokens."""
+        """Split the collected sums: by type, by role `[prompt, layer, dest, src]`, into and out of tokens."""
         count = len(self.roles)
         kinds, roles, into, out_of = sums.split([3, count**2, self.width, self.width], dim=2)
         return kinds, roles.unflatten(2, (count, count)), into, out_of
@@ -289,7 +289,7 @@ def _one_hot(
 def _placed(
     sums: Float[Tensor, "batch n"], positions: Int[Tensor, "batch n"], width: int
 ) -> Float[Tensor, "batch pos"]:
-    """Sums at the positions they are of; what stands elsewhere, padding among it, is left out."""
+    """Sums at the positions they belong to; everything else, such as padding, is left out."""
     positions = positions.to(sums.device)
     known = (positions >= 0) & (positions < width)
     place = positions.clamp(0, width - 1)

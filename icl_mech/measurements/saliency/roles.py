@@ -1,7 +1,7 @@
-"""Saliency by the roles of tokens: between segments of a prompt, and shared between the roles of a layer.
+"""Saliency by the roles of tokens: between segments of a prompt, and its distribution over the roles of a layer.
 
-A segment is a run of tokens of one role, such as a text or a label word. Shares are sums, which means per
-edge hide.
+A segment is a run of tokens of one role, such as a text or a label word. Shares are fractions of sums, which
+means per edge hide.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ LONGEST = 18
 """Characters of the name of a segment."""
 
 NAMED = {"bos": "first token", "narrative": "narrative", "query_text": "query"}
-"""Segments that are named by what they are."""
+"""Segments that are named by their role."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class SegmentMap:
     """Mean saliency per edge between the segments of one prompt.
 
     Attributes:
-        segments: In the order of the prompt, without gaps.
+        segments: Segments in the order of the prompt, without gaps.
         values: By layer, receiving and sending segment; not-a-number where there is no edge: above
             the diagonal, and on it for segments of one token.
     """
@@ -42,9 +42,9 @@ def segments_of(tokens: Sequence[str], roles: Sequence[str]) -> tuple[TokenSegme
     """Runs of tokens of one role.
 
     Texts of demonstrations are counted from 1; label words, template and targets are named by
-    their tokens, with line breaks shown as an arrow, tokens of no known role by their numbers.
+    their tokens, with line breaks shown as an arrow, tokens of unknown role by their positions.
     """
-    found: list[TokenSegment] = []
+    segments: list[TokenSegment] = []
     start = texts = 0
     for role, run in groupby(roles):
         stop = start + len(list(run))
@@ -57,15 +57,15 @@ def segments_of(tokens: Sequence[str], roles: Sequence[str]) -> tuple[TokenSegme
             "unknown": f"tokens {number}",
             **NAMED,
         }
-        found.append(TokenSegment(named.get(role, written), role, start, stop))
+        segments.append(TokenSegment(named.get(role, written), role, start, stop))
         start = stop
-    return tuple(found)
+    return tuple(segments)
 
 
 def segment_means(
     values: Float[Tensor, "layer pos pos"], segments: Sequence[TokenSegment], windows: Windows
 ) -> Float[Tensor, "layer dest_segment src_segment"]:
-    """Mean over the edges between each two segments, the diagonal of `values` left out.
+    """Mean over the edges between each pair of segments, the diagonal of `values` left out.
 
     `M[a, b] = sum of I[i, j] / n` over `i` in segment a and `j < i` in segment b, `n` the number
     of such pairs that exist in the layer; not-a-number where there is none.
@@ -99,7 +99,7 @@ def map_scores(
 
 
 def _written(tokens: Sequence[str]) -> str:
-    """Tokens as the name of a segment."""
+    """Join tokens into the name of a segment."""
     text = "".join(tokens).replace("\n", "↵").strip(" ") or "␣"
     return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
 
@@ -114,7 +114,7 @@ GROUPS = {
     "query_text": "query",
     "target": "target",
 }
-"""Roles that stand for themselves; all others are one group."""
+"""Roles that form a group each; all others are one group."""
 
 
 BY_ROLE = Definition(
@@ -131,7 +131,7 @@ def share_of_all(totals: Float[Tensor, "*r dest src layer"]) -> Float[Tensor, "*
 
 
 def share_of_row(totals: Float[Tensor, "*r src layer"]) -> Float[Tensor, "*r src layer"]:
-    """Each layer's sums of one kind of rows divided by the sum over sources."""
+    """Each layer's sums for one type of row divided by the sum over sources."""
     return _of_sum(totals, (-2,))
 
 
@@ -141,10 +141,10 @@ def _of_sum(totals: Tensor, axes: tuple[int, ...]) -> Tensor:
 
 
 def grouped(roles: Sequence[str]) -> tuple[tuple[str, ...], Float[Tensor, "group role"]]:
-    """Names of groups of roles, and which role is in which.
+    """Names of groups of roles, and the membership of roles in them.
 
-    Template, narrative and first token are one group, called template; with tokens of no known
-    role they are other tokens.
+    Template, narrative and first token form one group, called template; together with tokens of unknown
+    role they are called other tokens.
     """
     rest = "other tokens" if "unknown" in roles else "template"
     group_of = [GROUPS.get(role, rest) for role in roles]
@@ -161,7 +161,7 @@ def shares(
     sums: Float[Tensor, "batch dest_role src_role layer"],
     row: Float[Tensor, "batch src_role layer"],
 ) -> dict[str, Quantity]:
-    """Of all saliency, and of what the target receives."""
+    """Shares of all saliency, and of the saliency into the target."""
     of_all, of_row = function_of_means(sums, share_of_all), function_of_means(row, share_of_row)
     return {
         "role_share": Quantity(("dest_role", "src_role", "layer"), sums, of_all, ALL),
@@ -180,10 +180,10 @@ def by_group(
 
 
 class Sources(NamedTuple):
-    """From which roles the target receives the saliency of a layer.
+    """Roles from which the target receives the saliency of a layer.
 
     Attributes:
-        label: Share from label words; None where no token is one.
+        label: Share from label words; None if no token is a label word.
         most: The other group of roles with the largest share.
         share: Its share.
     """
@@ -194,7 +194,7 @@ class Sources(NamedTuple):
 
 
 def sources(names: Sequence[str], row: Quantity, layer: int) -> Sources | None:
-    """Where most of what the target receives in a layer comes from; None if it receives nothing."""
+    """Roles that contribute most to the target's saliency in a layer; None if it receives nothing."""
     ends = (row.value(), *row.ends())
     shares = {
         name: Interval(*(float(end[i, layer]) for end in ends)) for i, name in enumerate(names)

@@ -1,4 +1,4 @@
-"""Saliency of attention: how much each attention edge moves the loss.
+"""Saliency of attention: the effect of each attention edge on the loss.
 
 `I_l = |sum_h A[l,h] * dL/dA[l,h]|` (`sum_then_abs`, the reference code's), or
 `sum_h |A * dL/dA|` (`abs_then_sum`, the paper's text). No division by the number of heads.
@@ -48,11 +48,11 @@ DEFINITIONS = (
 
 
 class TellingLayers(NamedTuple):
-    """Layers of one prompt that are worth looking at.
+    """The most informative layers of one prompt.
 
     Attributes:
-        early: That of the first half in which saliency per edge runs into label words by the largest share.
-        late: That of the second half in which most runs from label words to the target.
+        early: Layer of the first half in which the largest share of saliency per edge goes into label words.
+        late: Layer of the second half in which most goes from label words to the target.
     """
 
     early: int
@@ -60,13 +60,13 @@ class TellingLayers(NamedTuple):
 
 
 class TargetRow(NamedTuple):
-    """What the target of one prompt receives in a layer.
+    """Saliency into the target of one prompt in a layer.
 
     Attributes:
         of_layer: Its share of all saliency of the layer.
-        label: Of what it receives, the share from label words.
+        label: Share of it that comes from label words.
         most: The other group of roles with the largest share.
-        share: That share.
+        share: Share of that group.
     """
 
     of_layer: float
@@ -79,8 +79,8 @@ class Strongest(NamedTuple):
     """The segments of one prompt between which saliency per edge is largest.
 
     Attributes:
-        dest: Name of the segment that receives.
-        source: Name of the segment that sends.
+        dest: Name of the receiving segment.
+        source: Name of the sending segment.
         saliency: Mean over the edges between them.
     """
 
@@ -97,7 +97,7 @@ class SaliencyMapsResult(Result):
         values: One `[layer, pos, pos]` map per prompt; destination first, diagonal kept.
         tokens: Text of the tokens, per prompt.
         roles: Role of the tokens, per prompt.
-        windows: Tokens that a row of attention sees, by layer; empty where every row sees all before it.
+        windows: Number of tokens that a row of attention sees, by layer; empty where every row sees all before it.
     """
 
     shows: ClassVar[tuple[str, ...]] = ("", "tokens")
@@ -119,8 +119,8 @@ class SaliencyMapsResult(Result):
         """The prompt as text, coloured by its saliency into a token or out of it.
 
         Args:
-            prompt: Which prompt.
-            layer: Which layer; None: the mean over layers.
+            prompt: Number of the prompt.
+            layer: Number of the layer; None: the mean over layers.
             into: Token that reads, as its position, `"target"` or its text; by default the target.
             out_of: Token that is read; instead of `into`.
 
@@ -145,9 +145,9 @@ class SaliencyMapsResult(Result):
         """The strongest edges of a prompt as arcs, as in figure 1 of the paper.
 
         Args:
-            prompt: Which prompt.
-            layer: Which layer; None: the mean over layers.
-            top: Number of edges drawn at most; which share of the sum they hold is said.
+            prompt: Number of the prompt.
+            layer: Number of the layer; None: the mean over layers.
+            top: Maximum number of edges drawn; the view gives their share of the sum.
 
         Raises:
             ResultError: no such prompt or layer.
@@ -160,7 +160,7 @@ class SaliencyMapsResult(Result):
         return arcs_view(text, values, name=f"saliency, {where}", top=top)
 
     def _layer(self, prompt: int, layer: int | None) -> tuple[Float[Tensor, "dest src"], str]:
-        """A map of a prompt, and which one it is."""
+        """A map of a prompt, and its description."""
         if layer is not None:
             return self._map(prompt, layer), f"layer {layer}"
         self._check_prompt(prompt)
@@ -178,12 +178,12 @@ class SaliencyMapsResult(Result):
 
     @property
     def lengths(self) -> tuple[int, int]:
-        """Tokens of the shortest and of the longest prompt."""
+        """Numbers of tokens of the shortest and of the longest prompt."""
         lengths = [values.shape[-1] for values in self.values]
         return min(lengths), max(lengths)
 
     def telling_layers(self, prompt: int = 0) -> TellingLayers | None:
-        """The layers that say most of label words; None without label words, or in models of one layer.
+        """The most informative layers for label words; None without label words, or in models of one layer.
 
         Raises:
             ResultError: no such prompt.
@@ -199,7 +199,7 @@ class SaliencyMapsResult(Result):
         return TellingLayers(int(shares[:half].argmax()), half + int(scores[1, half:].argmax()))
 
     def usual_layer(self, prompt: int = 0) -> int:
-        """The early one of `telling_layers`; without these, the layer with the most saliency.
+        """The early layer of `telling_layers`; without these, the layer with the most saliency.
 
         Raises:
             ResultError: no such prompt.
@@ -209,7 +209,7 @@ class SaliencyMapsResult(Result):
         return int(self.values[prompt].tril(-1).sum((1, 2)).argmax())
 
     def own_text_shares(self, layer: int, prompt: int = 0) -> tuple[float, ...]:
-        """Of what each label word receives in a layer, the share from the text of its own demonstration.
+        """Share of each label word's saliency in a layer that comes from the text of its own demonstration.
 
         Label words without text, or that receive nothing, are left out.
 
@@ -233,7 +233,7 @@ class SaliencyMapsResult(Result):
         return tuple(shares)
 
     def target_row(self, layer: int, prompt: int = 0) -> TargetRow | None:
-        """What the target receives in a layer, and from which roles; None if it receives nothing, or there is none.
+        """Saliency into the target in a layer, and the roles it comes from; None if there is none.
 
         Raises:
             ResultError: no such prompt or layer.
@@ -289,7 +289,7 @@ class SaliencyMapsResult(Result):
 
 @dataclass
 class SaliencyReading(GradientReading[list[Tensor]]):
-    """Whole maps, cut to each prompt's own tokens."""
+    """Whole maps, cut to each prompt's tokens."""
 
     ragged = True
 
@@ -301,11 +301,11 @@ class SaliencyReading(GradientReading[list[Tensor]]):
         return [Site("pattern", layer) for layer in range(info.n_layers)]
 
     def shape(self, segment: Segment) -> tuple[int, ...]:
-        """`[batch, dest, src]`."""
+        """Shape `[batch, dest, src]`."""
         return (len(segment.prompts), segment.dest.shape[1], segment.src.shape[1])
 
     def reduce(self, site: Site, activation: Tensor, gradient: Tensor, segment: Segment) -> Tensor:
-        """The map of one layer, moved so that each prompt starts at 0."""
+        """The map of one layer, shifted so that each prompt starts at 0."""
         saliency = head_sum(activation, gradient, self.reduction)
         padding = (segment.on_host[0] < 0).sum(1).tolist()
         return torch.stack(
@@ -313,7 +313,7 @@ class SaliencyReading(GradientReading[list[Tensor]]):
         )
 
     def collect(self, kept: Kept) -> list[Tensor]:
-        """`[layer, dest, src]` per prompt, padding still at the end."""
+        """Maps `[layer, dest, src]` per prompt, padding still at the end."""
         return kept.per_prompt()
 
 
@@ -321,15 +321,14 @@ class SaliencyReading(GradientReading[list[Tensor]]):
 class SaliencyMaps(OfSaliency[SaliencyMapsResult]):
     """Saliency of every attention edge; memory grows with prompts x layers x tokens squared.
 
-    Memory grows with prompts x layers x tokens squared: for maps of a few prompts; use
-    `flow_scores` for statistics over many.
+    Suitable for maps of a few prompts; use `flow_scores` for statistics over many.
 
     Attributes:
         first: Number of prompts mapped; None: all.
 
     Raises:
         RunError: unknown variant.
-        PromptError: a loss that needs answers, and prompts without.
+        PromptError: a loss that needs answers, for prompts without.
 
     Source: Wang et al. 2023, §2.1.
     """

@@ -1,4 +1,4 @@
-"""Edges that exist: a layer with a window of attention has none that are longer, and no means over them."""
+"""Existing edges: a layer with windowed attention has none longer than its window, and no means over them."""
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
@@ -10,7 +10,7 @@ from icl_mech.metrics import flow_counts
 from icl_mech.results.wording import layers_named, listed
 
 Windows = Sequence[int | None]
-"""Tokens that a row of attention sees, its own among them, by layer; None: all before it."""
+"""Number of tokens that a row of attention sees, its own included, by layer; None: all before it."""
 
 
 def edge_means(
@@ -19,7 +19,7 @@ def edge_means(
     targets: Int[Tensor, " batch"],
     windows: Windows,
 ) -> Float[Tensor, "batch layer 3"]:
-    """`S_wp`, `S_pq` and `S_ww`: sums divided by the numbers of edges.
+    """Scores `S_wp`, `S_pq` and `S_ww`: sums divided by the numbers of edges.
 
     Not-a-number where the window leaves no edge; 0 where the prompt, such as one of two tokens, has none.
     """
@@ -42,12 +42,12 @@ def without_label_words(
 def without_edges(
     what: str, missing: Bool[Tensor, "batch layer"], windows: Windows
 ) -> Iterator[str]:
-    """Sentences on the layers in which something has no edges because of their windows.
+    """Sentences on the layers in which a score has no edges because of their windows.
 
     Args:
-        what: Has none.
-        missing: True for the prompts in which it has none.
-        windows: Of the layers.
+        what: Name of the score.
+        missing: True for the prompts in which it has no edges.
+        windows: Attention windows of the layers.
     """
     none, some = missing.all(0), missing.any(0) & ~missing.all(0)
     if none.any():
@@ -57,7 +57,7 @@ def without_edges(
 
 
 def _named(which: Bool[Tensor, " layer"], windows: Windows) -> str:
-    """The layers, and how far they reach."""
+    """The layers, and the lengths of their windows."""
     layers = which.nonzero()[:, 0].tolist()
     runs = [
         [layer for _, layer in run]
