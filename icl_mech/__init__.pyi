@@ -127,12 +127,12 @@ def ablation(
         what: Late parts by name, (layer, head) pairs, or named sets of interventions; None:
             the late parts if `start` is given.
         start: First layer of the late parts.
-        heads: Heads to ablate; beside them random heads, disjoint from them.
+        heads: Heads to ablate; the control is random heads, disjoint from them.
         kind: See `ZeroHeads`; late attention and MLPs are `reference` with `uniform_attention`
             and `zero_output` with the others, late layers always the latter.
         draws: Number of random draws of heads.
-        seed: Of the random heads.
-        variant: Of the scores' lens, `sound` or `reference`.
+        seed: Seed of the random heads.
+        variant: Variant of the lens for the scores, `sound` or `reference`.
         interventions: Made in every run, the unablated one included.
         batch_size: Rows of a pass at most: prompts, of each variant that is run.
         memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
@@ -141,8 +141,8 @@ def ablation(
 
     Raises:
         PromptError: sets that are not pairs.
-        RunError: nothing to ablate, unknown options or parts, names of conditions that are
-            taken, or heads the model does not have.
+        RunError: nothing to ablate, unknown options or parts, names of conditions that are already
+            used, or heads the model does not have.
 
     Source: Halawi et al. 2023, §4 and §5.
     """
@@ -159,7 +159,7 @@ def alignment(
     path: Literal['auto', 'whole'] = ...,
     progress: bool | None = ...,
 ) -> AlignmentResult:
-    r"""Shares of answers that follow the truth, the demonstrations or the zero-shot prior.
+    r"""Fractions of answers that follow the truth, the demonstrations or the zero-shot prior.
 
     Args:
         model: TransformerBridge, HookedTransformer or adapted model.
@@ -173,7 +173,7 @@ def alignment(
         progress: Show a progress bar; None: if someone may be watching.
 
     Raises:
-        PromptError: sets that are not pairs, false labels that teach no one label, or `zero_shot`
+        PromptError: sets that are not pairs, false labels that do not teach a single label, or `zero_shot`
             with other queries.
 
     Source: after Krishna Kumar 2025, arXiv 2511.21038.
@@ -200,14 +200,14 @@ def anchor_tokens(
     Args:
         model: TransformerBridge, HookedTransformer or adapted model.
         prompts: Prompts with demonstrations, or texts with spans.
-        loss: `label`, `prediction` or `vocab`, of texts `next` or `rest`; None: `label` if the
-            prompts have answers, else `prediction`, of texts `next`.
+        loss: `label`, `prediction` or `vocab`, for texts `next` or `rest`; None: `label` if the
+            prompts have answers, else `prediction`, for texts `next`.
         reduction: Absolute value after (`sum_then_abs`) or before the sum over heads.
         of: `saliency`, or `attention` averaged over heads.
         layers: Layers over which masses are averaged; None: the last third.
-        ratio: How many times the median nearby an anchor's mass exceeds; None: as many as the other
-            tokens of the text leave to chance in 5 % of texts.
-        window: What nearby is, in positions to either side.
+        ratio: Factor by which an anchor's mass exceeds the median nearby; None: the factor that the other
+            tokens of the text exceed by chance in 5 % of texts.
+        window: Size of the neighbourhood, in positions to either side.
         interventions: Made in every pass, before those of a measurement itself.
         batch_size: Rows of a pass at most: prompts, of each variant that is run.
         memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
@@ -234,16 +234,16 @@ def attribution_patching(
     path: Literal['auto', 'whole'] = ...,
     progress: bool | None = ...,
 ) -> AttributionPatchingResult:
-    r"""Attribution of every node to the difference of true and false demonstrations.
+    r"""Attribution of the difference between true and false demonstrations to every node.
 
     Args:
         model: TransformerBridge, HookedTransformer or adapted model.
         clean: Prompts with true demonstrations, which values are taken from.
         corrupt: The same prompts with false ones, token beside token, in which gradients are taken.
-        steps: Gradients are the mean over so many points between the embeddings of the two runs;
-            0: those of the run with false demonstrations.
+        steps: Gradients are averaged over this many points between the embeddings of the two runs;
+            0: gradients of the run with false demonstrations.
         edges: Score edges between nodes too.
-        exact: Also patch every head in turn, and say how far the ranks agree.
+        exact: Also patch every head in turn, and report the rank agreement.
         interventions: Made in every pass, before those of a measurement itself.
         batch_size: Rows of a pass at most: prompts, of each variant that is run.
         memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
@@ -251,8 +251,8 @@ def attribution_patching(
         progress: Show a progress bar; None: if someone may be watching.
 
     Raises:
-        PromptError: sets that are not pairs, or whose tokens do not stand beside each other.
-        RunError: processed weights, edges of a model that norms what heads add, interventions by number.
+        PromptError: sets that are not pairs, or whose tokens do not align.
+        RunError: processed weights, edges of a model that normalises head outputs, interventions by prompt number.
     """
 
 def calibration(
@@ -280,17 +280,17 @@ def calibration(
     Args:
         model: TransformerBridge, HookedTransformer or adapted model.
         prompts: Prompts with answers.
-        task: The task whose training texts the random words are drawn from, but for texts that are
+        task: The task from whose training texts the random words are drawn, without texts that are
             queries of these prompts.
-        texts: Such texts themselves; by default those of the task, else of the demonstrations.
+        texts: Custom texts for this; by default those of the task, else of the demonstrations.
         inputs: Texts without content.
-        draws: Texts of random words.
+        draws: Number of texts of random words.
         form: `paper`, `staicc` or `difference`, see `Calibration`.
         batch_form: `ratio`, `staicc` or `log_mean`, see there.
-        together: Prompts that share a mean in batch calibration; None: all.
-        seed: Of the random words.
-        reweighting: Factors on attention to label words (`fit_reweighting`), judged beside.
-        more_shots: The same queries with more demonstrations, judged beside.
+        together: Number of consecutive prompts that share a mean in batch calibration; None: all.
+        seed: Seed of the random words.
+        reweighting: Factors on attention to label words (`fit_reweighting`), evaluated as another method.
+        more_shots: The same queries with more demonstrations, evaluated as another method.
         interventions: Made in every pass, before those of a measurement itself.
         batch_size: Rows of a pass at most: prompts, of each variant that is run.
         memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
@@ -298,7 +298,7 @@ def calibration(
         progress: Show a progress bar; None: if someone may be watching.
 
     Raises:
-        PromptError: prompts without answers or query texts, calibration texts that are tested on, no
+        PromptError: prompts without answers or query texts, calibration texts that are also test texts, no
             texts at all, both `task` and `texts`, or `more_shots` with other queries.
         RunError: an option out of range, or factors of another model.
         TaskError: an unknown task.
@@ -328,9 +328,9 @@ def compare_heads(
         true: Prompts with true demonstrations; others than the sets were chosen on.
         false: The same prompts with false ones.
         sets: Heads by name.
-        kind: What stands in for an ablated head, see `ZeroHeads`.
-        draws: Random draws of heads beside each set.
-        seed: Of the draws.
+        kind: What replaces an ablated head's output, see `ZeroHeads`.
+        draws: Number of random draws of heads for each set.
+        seed: Seed of the draws.
         interventions: Made in every pass, before those of a measurement itself.
         batch_size: Rows of a pass at most: prompts, of each variant that is run.
         memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
@@ -339,7 +339,7 @@ def compare_heads(
 
     Raises:
         PromptError: sets of prompts that are not pairs.
-        RunError: fewer than two sets, an empty one, heads that are not there, or too few others.
+        RunError: fewer than two sets, an empty one, heads that do not exist, or too few heads outside of the sets.
 
     Source: Yin and Steinhardt 2025; Halawi et al. 2023, §5.
     """
@@ -369,15 +369,15 @@ def compress_demonstrations(
     Demonstrations that prompts share are run once, cut, and seen by all their queries.
 
     Interventions act on full prompts, on demonstrations while their keys and values are computed,
-    and on queries after what is left of these.
+    and on queries after the stand-in.
 
     Args:
         model: TransformerBridge, HookedTransformer or adapted model.
         prompts: Prompts with demonstrations.
-        position: Where queries stand: as in the full prompt (`true`) or at 0 (`overlap`).
-        seed: Of the random methods.
-        draws: Of `hidden_random_top`.
-        top_k: Number of likeliest next tokens compared.
+        position: Position ids of queries: as in the full prompt (`true`) or from 0 (`overlap`).
+        seed: Seed of the random methods.
+        draws: Number of draws of `hidden_random_top`.
+        top_k: Number of top next tokens compared.
         measure_speed: Also time the first prompts.
         method: Which tokens stay, and how; or several methods.
         keep: Positions to keep instead of those the roles give: one row per prompt, or for all.
@@ -391,7 +391,7 @@ def compress_demonstrations(
         RunError: unknown or contradictory options, or `overlap` with a model that counts
             positions itself.
         PromptError: prompts without demonstrations, without roles while `keep` is not given,
-            or with positions in `keep` that are out of range, of the query or not ascending.
+            or with positions in `keep` that are out of range, in the query or not ascending.
 
     Source: Wang et al. 2023, §3.2.
     """
@@ -456,10 +456,10 @@ def diagnose_confusion(
         prompts: Prompts with answers; the measured confusion is theirs.
         layer: Block whose keys and queries are compared; None: every block, showing the one at
             two thirds of the depth (the paper: 32 of 48).
-        components: Principal directions of the queries at most.
+        components: Maximum number of principal directions of the queries.
         contexts: Prompts whose label words' keys are used (default: the measured ones);
             distances are averaged over them.
-        context: Index of the one context to use (the paper's choice: the first).
+        context: Index of the single context to use (the paper's choice: the first).
         query_prompts: Prompts whose queries give the directions (default: the measured ones).
         interventions: Made in every pass: keys, queries and predictions are those under them.
         batch_size: Rows of a pass at most: prompts, of each variant that is run.
@@ -471,7 +471,7 @@ def diagnose_confusion(
         RunError: a layer, context or number of components out of range, or a model without
             query and key projections.
         PromptError: prompts without answers, contexts that lack a class, or other label words.
-        ResultError: a given layer whose queries are all alike.
+        ResultError: a given layer whose queries are all equal.
 
     Source: Wang et al. 2023, §3.3; Spearman correlation added here.
     """
@@ -490,7 +490,7 @@ def evaluate_reweighting(
 ) -> ReweightingResult:
     r"""Plain against re-weighted in-context learning on the same test prompts.
 
-    What both have in common is computed once: the shared demonstrations, or everything before
+    Shared computation is done once: the shared demonstrations, or everything before
     the targets. Warns if the factors were learned from some of these prompts.
 
     Args:
@@ -528,8 +528,8 @@ def extraction(
     Args:
         model: TransformerBridge, HookedTransformer or adapted model.
         prompts: Prompts with at least one demonstration each.
-        truth: The model's own `prediction`, or the `gold` class.
-        two_classes: With two classes left, `normalised` scores or the `reference` reading.
+        truth: The model's `prediction`, or the `gold` class.
+        two_classes: With two classes left, `normalised` scores or the `reference` scoring.
         interventions: Made during the pass; attention and prediction are those of the changed model.
         batch_size: Rows of a pass at most: prompts, of each variant that is run.
         memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
@@ -562,10 +562,10 @@ def find_false_induction_heads(
     Args:
         model: TransformerBridge, HookedTransformer or adapted model.
         task: Name, task, or prompts with permuted labels.
-        top: How many heads are chosen.
+        top: Number of heads that are chosen.
         shots: Demonstrations per class.
-        n: Prompts.
-        seed: Of texts, order and shifts.
+        n: Number of prompts.
+        seed: Seed of texts, order and shifts.
         interventions: Made in every pass, before those of a measurement itself.
         batch_size: Rows of a pass at most: prompts, of each variant that is run.
         memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
@@ -573,7 +573,7 @@ def find_false_induction_heads(
         progress: Show a progress bar; None: if someone may be watching.
 
     Raises:
-        IclMechError: as `build_prompt_pairs` and `head_scores`.
+        IclMechError: see `build_prompt_pairs` and `head_scores`.
 
     Source: Halawi et al. 2023, §5.
     """
@@ -590,13 +590,13 @@ def flow_by_demonstration(
     path: Literal['auto', 'whole'] = ...,
     progress: bool | None = ...,
 ) -> FlowByDemonstrationResult:
-    r"""`S_wp` and `S_pq` of every demonstration, and what the target reads of each as a whole.
+    r"""Scores `S_wp` and `S_pq` of every demonstration, and the target's saliency from each as a whole.
 
     Args:
         model: TransformerBridge, HookedTransformer or adapted model.
         prompts: Prompts with the same number of demonstrations each.
-        loss: `label`, `prediction` or `vocab`, of texts `next` or `rest`; None: `label` if the
-            prompts have answers, else `prediction`, of texts `next`.
+        loss: `label`, `prediction` or `vocab`, for texts `next` or `rest`; None: `label` if the
+            prompts have answers, else `prediction`, for texts `next`.
         reduction: Absolute value after (`sum_then_abs`) or before the sum over heads.
         interventions: Made before reading; saliency is that of the edited pattern.
         batch_size: Rows of a pass at most: prompts, of each variant that is run.
@@ -628,17 +628,17 @@ def flow_scores(
 ) -> FlowScores:
     r"""Information flow by layer: `S_wp`, `S_pq`, `S_ww` of every prompt.
 
-    With them, in the same pass, total saliency by role, and the scores of random tokens in the label
-    words' place. A model on a server gives the three scores only.
+    The same pass gives total saliency by role, and the scores of random tokens in place of the label
+    words. A model on a server gives the three scores only.
 
     Args:
         model: TransformerBridge, HookedTransformer or adapted model.
         prompts: Prompts with at least one demonstration each.
-        loss: `label`, `prediction` or `vocab`, of texts `next` or `rest`; None: `label` if the
-            prompts have answers, else `prediction`, of texts `next`.
+        loss: `label`, `prediction` or `vocab`, for texts `next` or `rest`; None: `label` if the
+            prompts have answers, else `prediction`, for texts `next`.
         reduction: Absolute value after (`sum_then_abs`) or before the sum over heads.
         draws: Number of draws of random tokens.
-        seed: Of the first draw.
+        seed: Seed of the first draw.
         interventions: Made before reading; saliency is that of the edited pattern.
         batch_size: Rows of a pass at most: prompts, of each variant that is run.
         memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
@@ -672,23 +672,23 @@ def generate(
     path: Literal['auto', 'whole'] = ...,
     progress: bool | None = ...,
 ) -> GenerateResult:
-    r"""Texts written after prompts, and which earlier spans each step reads.
+    r"""Texts written after prompts, and the attention of each step to earlier spans.
 
     Args:
         model: TransformerBridge, HookedTransformer or adapted model.
         prompts: What is continued, after the last token of each.
-        max_new_tokens: Tokens of a text at most.
-        do_sample: Draw tokens; else the likeliest is written (greedy).
-        temperature: Divides the logits tokens are drawn by.
-        top_k: Draw from so many of the likeliest only.
-        top_p: Draw from the likeliest that hold this probability together.
-        seed: Of the draws; a prompt's draws depend on its number, not on its batch.
-        stop: Texts and token ids at which a text ends, besides the model's own end token.
+        max_new_tokens: Maximum number of tokens of a text.
+        do_sample: Sample tokens; else the top token is written (greedy).
+        temperature: Temperature the logits are divided by for sampling.
+        top_k: Sample only from this many top tokens.
+        top_p: Sample from the top tokens that together have this probability.
+        seed: Seed of the draws; a prompt's draws depend on its number, not on its batch.
+        stop: Texts and token ids at which a text ends, besides the model's end token.
         attention: Read the attention of every step.
-        context: Demonstrations kept as keys and values (`CompressContext`): only the queries are read,
+        context: Demonstrations kept as keys and values (`CompressContext`): only the queries are run,
             after it.
-        over_trust: Judge candidates by over-trust, in beams, with roll-back (`OverTrust()`), instead
-            of writing the likeliest.
+        over_trust: Penalise candidates by over-trust, in beams, with roll-back (`OverTrust()`), instead
+            of greedy writing.
         interventions: In place in every pass. What goes by positions or roles of the prompt changes rows of the prompt, not new ones; what acts at all positions changes new rows too. By default those the context was made under.
         batch_size: Rows of a pass at most: prompts, of each variant that is run.
         memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
@@ -699,7 +699,7 @@ def generate(
         RunError: no new tokens, a temperature, `top_k` or `top_p` out of range or without effect, a
             stop the model does not know, or an intervention that did nothing or that the context was
             not made under.
-        PromptError: a prompt without so much room after it, or with other demonstrations than the
+        PromptError: a prompt without enough room after it, or with other demonstrations than the
             context.
         ModelError: another model than the context's.
     """
@@ -725,9 +725,9 @@ def head_attention(
         prompts: The prompts; a figure shows one of them.
         heads: (layer, head) pairs; None: all heads.
         first: Number of prompts shown; None: all.
-        row: The token they look from: a position (the same in every prompt), the target, or the last
+        row: The token they attend from: a position (the same in every prompt), the target, or the last
             token of a role.
-        demo: The row is that of this demonstration (of texts: span), counted from 0.
+        demo: The row belongs to this demonstration (of texts: span), counted from 0.
         interventions: Made in every pass, before those of a measurement itself.
         batch_size: Rows of a pass at most: prompts, of each variant that is run.
         memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
@@ -755,7 +755,7 @@ def head_mediation(
 ) -> HeadMediationResult:
     r"""Average indirect effect of every head at the target.
 
-    Of the pair the true prompts give the mean outputs, the others are patched: with labels="random" they
+    The true prompts of the pair give the mean outputs; the others are patched: with labels="random" they
     teach nothing, as published; with permuted labels they teach another task.
 
     Costs one pass over the true prompts and, for each head, one token of every shuffled prompt.
@@ -764,7 +764,7 @@ def head_mediation(
         model: TransformerBridge, HookedTransformer or adapted model.
         true: Prompts with true labels: the mean output of every head at their last token is taken.
         shuffled: Prompts of the same task that teach nothing (labels="random"): these are patched.
-        mean: Over `all` true prompts (as published), or of every prompt over those of its `class` with
+        mean: Average over `all` true prompts (as published), or for every prompt over those of its `class` with
             other queries.
         interventions: Made in every pass, before those of a measurement itself.
         batch_size: Rows of a pass at most: prompts, of each variant that is run.
@@ -799,10 +799,10 @@ def head_scores(
     Args:
         model: TransformerBridge, HookedTransformer or adapted model.
         prompts: False prompts (`labels="permuted"` or `"half_permuted"`), or true ones.
-        norm: Of label promoting: `frozen` or `own`.
+        norm: Norm of label promoting: `frozen` or `own`.
         over: Attention to the `labels`, or to the tokens `before_labels`.
-        permutations: Of the labels in the shuffled control.
-        seed: Of the permutations.
+        permutations: Number of permutations of the labels in the shuffled control.
+        seed: Seed of the permutations.
         interventions: Made in every pass, before those of a measurement itself.
         batch_size: Rows of a pass at most: prompts, of each variant that is run.
         memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
@@ -810,7 +810,7 @@ def head_scores(
         progress: Show a progress bar; None: if someone may be watching.
 
     Raises:
-        PromptError: prompts without demonstrations, or whose labels follow no one rule.
+        PromptError: prompts without demonstrations, or whose labels follow no single rule.
         RunError: unknown options, processed weights, or components that do not add up.
 
     Source: Halawi et al. 2023, §5.
@@ -833,19 +833,19 @@ def induction_scores(
     path: Literal['auto', 'whole'] = ...,
     progress: bool | None = ...,
 ) -> InductionScoresResult:
-    r"""Induction score of every head, on random tokens repeated.
+    r"""Induction score of every head on repeated random tokens.
 
     Args:
         model: TransformerBridge, HookedTransformer or adapted model.
         n: Number of sequences.
-        length: Random tokens of each, which stand there twice.
+        length: Number of random tokens of each, which are repeated once.
         variant: `sound`: mean over repeated tokens of the attention to the token after the last earlier
             occurrence; `mul`, `abs`: as `detect_head` of TransformerLens.
         pattern: `induction`, `duplicate` (the earlier occurrence itself) or `previous`.
         exclude_bos: Attention to the first token does not count (`mul`, `abs`).
         exclude_current: Attention of a token to itself does not count (`mul`, `abs`).
-        seed: Of the random tokens.
-        tokens: Sequences of your own instead, all of one length.
+        seed: Seed of the random tokens.
+        tokens: Custom sequences instead, all of one length.
         interventions: Made in every pass, before those of a measurement itself.
         batch_size: Rows of a pass at most: prompts, of each variant that is run.
         memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
@@ -887,7 +887,7 @@ def isolation(
         redraw: Random tokens: one draw per demonstration `set`, per `prompt` or per `layer`.
         draws: Number of draws of random tokens.
         top_k: Number of next tokens compared for word loyalty.
-        seed: Of the first draw.
+        seed: Seed of the first draw.
         depths: Numbers of isolated layers (default: 1, 3, 5, 7 without those above L/2).
         sides: `first` layers, `last` layers or both.
         tokens: Isolate `label` words, `random` tokens or both.
@@ -932,7 +932,7 @@ def isolation_map(
         redraw: Random tokens: one draw per demonstration `set`, per `prompt` or per `layer`.
         draws: Number of draws of random tokens.
         top_k: Number of next tokens compared for word loyalty.
-        seed: Of the first draw.
+        seed: Seed of the first draw.
         widths: Numbers of isolated layers (default: 1, 3, 5, 7 without those above L/2).
         step: Layers between the starts of neighbouring windows.
         tokens: Isolate `label` words or `random` tokens.
@@ -972,7 +972,7 @@ def layer_accuracy(
         interval: `score` (see `score_interval`), `bootstrap` (percentiles), or `reference`: mean +-
             1.96 sd / sqrt(N).
         lens: A fitted lens that maps every entry but the last; None: the logit lens.
-        threshold: Share of the final gap that is there from the critical layer on, a half in the paper.
+        threshold: Fraction of the final gap that is reached from the critical layer on, a half in the paper.
         interventions: Made in every pass, before those of a measurement itself.
         batch_size: Rows of a pass at most: prompts, of each variant that is run.
         memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
@@ -981,7 +981,7 @@ def layer_accuracy(
 
     Raises:
         PromptError: sets that are not pairs, or have no answers.
-        RunError: unknown variant or interval, a lens of another model, or a share that is none.
+        RunError: unknown variant or interval, a lens of another model, or an invalid fraction.
 
     Source: Halawi et al. 2023, §4.
     """
@@ -1039,7 +1039,7 @@ def logit_lens(
         at: `target`, or `demonstrations`: every token before a label, in one pass (layers only).
         variant: `sound` or `reference` (layers only).
         norm: `frozen` or `own` (heads and MLPs).
-        vocabulary: Also keep log-sum-exp and the likeliest tokens (layers only).
+        vocabulary: Also keep log-sum-exp and the top tokens (layers only).
         lens: A fitted lens that maps every entry but the last (layers only); None: the logit lens.
         interventions: Made in every pass, before those of a measurement itself.
         batch_size: Rows of a pass at most: prompts, of each variant that is run.
@@ -1100,14 +1100,13 @@ def saliency_maps(
 ) -> SaliencyMapsResult:
     r"""Saliency of every attention edge; memory grows with prompts x layers x tokens squared.
 
-    Memory grows with prompts x layers x tokens squared: for maps of a few prompts; use
-    `flow_scores` for statistics over many.
+    Suitable for maps of a few prompts; use `flow_scores` for statistics over many.
 
     Args:
         model: TransformerBridge, HookedTransformer or adapted model.
         prompts: The prompts.
-        loss: `label`, `prediction` or `vocab`, of texts `next` or `rest`; None: `label` if the
-            prompts have answers, else `prediction`, of texts `next`.
+        loss: `label`, `prediction` or `vocab`, for texts `next` or `rest`; None: `label` if the
+            prompts have answers, else `prediction`, for texts `next`.
         reduction: Absolute value after (`sum_then_abs`) or before the sum over heads.
         first: Number of prompts mapped; None: all.
         interventions: Made before reading; saliency is that of the edited pattern.
@@ -1118,7 +1117,7 @@ def saliency_maps(
 
     Raises:
         RunError: unknown variant.
-        PromptError: a loss that needs answers, and prompts without.
+        PromptError: a loss that needs answers, for prompts without.
 
     Source: Wang et al. 2023, §2.1.
     """
@@ -1145,14 +1144,14 @@ def span_flow(
     Args:
         model: TransformerBridge, HookedTransformer or adapted model.
         prompts: Texts with spans, see `texts`.
-        loss: `label`, `prediction` or `vocab`, of texts `next` or `rest`; None: `label` if the
-            prompts have answers, else `prediction`, of texts `next`.
+        loss: `label`, `prediction` or `vocab`, for texts `next` or `rest`; None: `label` if the
+            prompts have answers, else `prediction`, for texts `next`.
         reduction: Absolute value after (`sum_then_abs`) or before the sum over heads.
-        of: `attention` of every head, or `saliency`, which is one number for all heads of a layer.
+        of: `attention` of every head, or `saliency`, which has one value for all heads of a layer.
         proximity: Number of following spans left out of a span's vertical score, itself included.
         average: `mean` or `median` over the spans that read.
-        control_depth: Rows are replaced by ranks first, so that later spans weigh as earlier ones.
-        clamp: `reference`: the last token of the text is lost, as in the reference code.
+        control_depth: Rows are first replaced by ranks, so that later spans weigh the same as earlier ones.
+        clamp: `reference`: the last token of the text is dropped, as in the reference code.
         interventions: Made in every pass, before those of a measurement itself.
         batch_size: Rows of a pass at most: prompts, of each variant that is run.
         memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
@@ -1180,17 +1179,17 @@ def steer(
     path: Literal['auto', 'whole'] = ...,
     progress: bool | None = ...,
 ) -> SteerResult:
-    r"""Right answers with a vector at the output of each block, at the target.
+    r"""Correct answers with a vector at the output of each block, at the target.
 
     Args:
         model: TransformerBridge, HookedTransformer or adapted model.
         prompts: Usually without demonstrations: `build_prompts(task, model, shots=0)`.
-        vector: What `function_vector` or `task_vector` gave, or a tensor: one vector for all layers, or
+        vector: Result of `function_vector` or `task_vector`, or a tensor: one vector for all layers, or
             one for each.
         kind: `add` it to the output of the block, or `replace` the output; default: task vectors
             replace, all others are added.
-        scale: Times this (`add`).
-        layers: Blocks it is put after, one at a time; None: all.
+        scale: Factor the vector is multiplied by (`add`).
+        layers: Blocks after which it is applied, one at a time; None: all.
         interventions: Made in every pass, before those of a measurement itself.
         batch_size: Rows of a pass at most: prompts, of each variant that is run.
         memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
@@ -1219,14 +1218,14 @@ def suppression(
 ) -> SuppressionResult:
     r"""Effect of hiding each span of a text on the spans that follow it.
 
-    Costs about half a forward pass per span: each runs the tokens after the span only.
+    Costs about half a forward pass per span: each run covers only the tokens after the span.
 
     Args:
         model: TransformerBridge, HookedTransformer or adapted model.
         prompts: Texts with spans, see `texts`.
-        rows: From whom a span is hidden: the rows `after` it, or `all`, its own included (the
-            reference code). Effects on later spans are the same: their rows see no row of it.
-        temperature: Logits are divided by it (the reference code: 0.6).
+        rows: Rows from which a span is hidden: those `after` it, or `all`, its own included (the
+            reference code). Effects on later spans are the same: their rows see none of its rows.
+        temperature: Temperature the logits are divided by (the reference code: 0.6).
         layers: Blocks in which spans are hidden; None: all.
         interventions: Made in the plain and in the suppressed runs.
         batch_size: Rows of a pass at most: prompts, of each variant that is run.
@@ -1286,19 +1285,19 @@ def transplant(
 ) -> TransplantResult:
     r"""Answers after the residuals entering a block were taken from the run with other demonstrations.
 
-    Both directions. Costs one pass over each side for all residuals, and for each layer, place and draw the
-    blocks from that layer on, on both sides.
+    Both directions are run. Costs one pass over each side for all residuals, and for each layer, place and draw
+    the blocks from that layer on, on both sides.
 
     Args:
         model: TransformerBridge, HookedTransformer or adapted model.
         true: Prompts with true demonstrations.
         false: The same prompts with false ones, see `build_prompt_pairs`.
-        at: Places, each for itself: `anchors` (all label words), `target`, `query` (its text) or `template`
+        at: Places, each on its own: `anchors` (all label words), `target`, `query` (its text) or `template`
             (all tokens of the format).
         layers: Blocks whose entrance is changed, one at a time; None: all.
-        draws: Random draws of tokens beside each place.
+        draws: Number of random draws of tokens for each place.
         single: Each label word alone, too.
-        seed: Of the draws.
+        seed: Seed of the draws.
         interventions: Made in every pass, before those of a measurement itself.
         batch_size: Rows of a pass at most: prompts, of each variant that is run.
         memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
@@ -1306,8 +1305,8 @@ def transplant(
         progress: Show a progress bar; None: if someone may be watching.
 
     Raises:
-        PromptError: sets that are no pairs, a pair with other numbers of demonstrations, query or template
-            of other numbers of tokens, or prompts without such tokens.
+        PromptError: sets that are not pairs, a pair with different numbers of demonstrations, query or template
+            with different numbers of tokens, or prompts without such tokens.
         RunError: no place, one named twice, or layers the model does not have.
 
     Source: arXiv 2605.04061.
@@ -1326,14 +1325,14 @@ def anchor_agreement(
     path: Literal['auto', 'whole'] = ...,
     progress: bool | None = ...,
 ) -> AnchorAgreementResult:
-    r"""Rank correlation of the effects of hiding spans with attention and saliency, per text.
+    r"""Rank correlation between the effects of hiding spans and attention or saliency, per text.
 
     Args:
         model: TransformerBridge, HookedTransformer or adapted model.
         prompts: Texts with at least `proximity` + 3 spans each, see `texts`.
         proximity: Number of following spans that scores leave out, the span itself included.
         top: Number of receiver heads, chosen for each text from the others.
-        temperature: Of the distributions that are compared, see `suppression`.
+        temperature: Temperature of the compared distributions, see `suppression`.
         interventions: Made in every pass, before those of a measurement itself.
         batch_size: Rows of a pass at most: prompts, of each variant that is run.
         memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
@@ -1341,7 +1340,7 @@ def anchor_agreement(
         progress: Show a progress bar; None: if someone may be watching.
 
     Raises:
-        RunError: unknown variant, or more heads than there are.
+        RunError: unknown variant, or more heads than the model has.
         PromptError: texts with too few spans.
 
     Source: Bogdan et al. 2025, §6.
@@ -1391,10 +1390,10 @@ def edge_cuts(
     path: Literal['auto', 'whole'] = ...,
     progress: bool | None = ...,
 ) -> EdgeCutsResult:
-    r"""Right answers with edges between demonstrations, to the target, or into label words cut.
+    r"""Correct answers with edges between demonstrations, to the target, or into label words cut.
 
-    Costs one forward pass for each kind of edges and window, and as many more for each draw of those that have
-    a control; *exchange* one more for each demonstration after the first. With `rows="target"` those of edges to the
+    Costs one forward pass for each type of edges and window, and as many more for each draw of those that have
+    a control; *exchange* one more for each demonstration after the first. With `rows="target"` the runs for edges to the
     target compute one row of each prompt.
 
     Args:
@@ -1403,10 +1402,10 @@ def edge_cuts(
         edges: `contextualise`, `exchange`, `aggregate`, `anchors` or `collect`, or several.
         windows: `thirds` of the layers and all of them; `cumulative` ones from the first layer on; `after`
             a quarter, half and three quarters of them, to the last; or `sliding`
-            ones of a sixth of the layers, from every layer on.
+            ones of a sixth of the layers, starting at every layer.
         mode: `mask` (before softmax) or `zero` (after).
-        draws: Of random edges; 0: none.
-        seed: Of the first draw.
+        draws: Number of draws of random edges; 0: none.
+        seed: Seed of the first draw.
         rows: Edges to the target are those into `query` and target, or into the `target` alone.
         interventions: Made in every pass, before those of a measurement itself.
         batch_size: Rows of a pass at most: prompts, of each variant that is run.
@@ -1432,16 +1431,16 @@ def gain(
     path: Literal['auto', 'whole'] = ...,
     progress: bool | None = ...,
 ) -> GainResult:
-    r"""What demonstrations add over zero-shot prompts, and over the same ones with shuffled labels.
+    r"""Gain from demonstrations over zero-shot prompts, and over the same demonstrations with shuffled labels.
 
     Costs one more pass over the queries alone, and one over whole prompts for each draw. Demonstrations are
-    what the prompts show, right labels or not.
+    those of the prompts, with correct labels or not.
 
     Args:
         model: TransformerBridge, HookedTransformer or adapted model.
         prompts: With demonstrations and answers.
-        draws: Orders of shuffled label words.
-        seed: Of the first order.
+        draws: Number of orders of shuffled label words.
+        seed: Seed of the first order.
         interventions: Made in every pass, before those of a measurement itself.
         batch_size: Rows of a pass at most: prompts, of each variant that is run.
         memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
@@ -1449,7 +1448,7 @@ def gain(
         progress: Show a progress bar; None: if someone may be watching.
 
     Raises:
-        PromptError: prompts without answers or demonstrations, or of which neither baseline can be made.
+        PromptError: prompts without answers or demonstrations, or for which neither baseline can be built.
     """
 
 def lens_table(
@@ -1468,17 +1467,17 @@ def lens_table(
     path: Literal['auto', 'whole'] = ...,
     progress: bool | None = ...,
 ) -> LensTableResult:
-    r"""The likeliest next words after each layer, at several tokens of a prompt.
+    r"""The top next words after each layer, at several tokens of a prompt.
 
     Args:
         model: TransformerBridge, HookedTransformer or adapted model.
         prompts: The prompts, of any kind; the first is read unless told otherwise.
         positions: Which tokens: numbers (the same in every prompt), or all of a role; None: the last
             twelve up to the target.
-        demo: Those of this demonstration (of texts: span) only, counted from 0.
+        demo: Only the tokens of this demonstration (of texts: span), counted from 0.
         first: Number of prompts that are read; None: all.
         k: Number of words kept for each cell.
-        variant: Of the lens, `sound` or `reference`.
+        variant: Variant of the lens, `sound` or `reference`.
         lens: A fitted lens that maps every entry but the last; None: the logit lens.
         interventions: Made in every pass, before those of a measurement itself.
         batch_size: Rows of a pass at most: prompts, of each variant that is run.
@@ -1504,14 +1503,14 @@ def matching_by_layer(
     path: Literal['auto', 'whole'] = ...,
     progress: bool | None = ...,
 ) -> MatchingByLayerResult:
-    r"""Prefix matching of whole layers on false prompts, beside the gap of both sides.
+    r"""Prefix matching of whole layers on false prompts, compared with the gap between both sides.
 
     Args:
         model: TransformerBridge, HookedTransformer or adapted model.
         true: Prompts with true demonstrations.
         false: The same queries with false demonstrations; heads are scored on these.
         over: Attention to the `labels`, or to the tokens `before_labels`.
-        variant: Of the accuracy's lens, `sound` or `reference`.
+        variant: Variant of the lens for the accuracy, `sound` or `reference`.
         interventions: Made in every pass, before those of a measurement itself.
         batch_size: Rows of a pass at most: prompts, of each variant that is run.
         memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
@@ -1535,7 +1534,7 @@ def saliency_check(
     path: Literal['auto', 'whole'] = ...,
     progress: bool | None = ...,
 ) -> SaliencyCheckResult:
-    r"""Saliency of edges beside what cutting them changes, layer by layer.
+    r"""Saliency of edges compared with the effect of cutting them, layer by layer.
 
     Costs one backward pass, and two forward passes for each layer.
 
