@@ -96,7 +96,7 @@ class Shown(Record):
     @property
     def page_title(self) -> str:
         """Heading of its figures on a page."""
-        title = self.sentences.say("title", result=self) or self.title
+        title = self.sentences.optional("title", result=self) or self.title
         return in_words_of(
             answer_kind(self.provenance), title or " ".join(_words_of(type(self))).capitalize()
         )
@@ -122,7 +122,7 @@ class Shown(Record):
         figures = []
         for show in shows:
             question, answer, caption, establishes, limits, short = (
-                words.say(_block(show, part), result=self) for part in PARTS
+                words.optional(_block(show, part), result=self) for part in PARTS
             )
             drawn = self.is_drawn(show)
             figures.append(

@@ -80,13 +80,21 @@ class Words:
         return template is not None and block in template.blocks
 
     def say(self, block: str, **about: Any) -> str:
-        """A block as a sentence; empty if the file does not have it."""
+        """A block as a sentence.
+
+        Raises:
+            KeyError: the file does not have it.
+        """
         template = _template(self.stem)
         if template is None or block not in template.blocks:
-            return ""
+            raise KeyError(f"icl_mech/words/{self.stem}.jinja has no block {block!r}.")
         context = template.new_context(about)
         text = " ".join("".join(template.blocks[block](context)).split())
         return KEPT_SPACE.sub(lambda kept: chr(ord(kept.group()) - KEPT), SPACED.sub("", text))
+
+    def optional(self, block: str, **about: Any) -> str:
+        """The same; empty if the file does not have it."""
+        return self.say(block, **about) if block in self else ""
 
 
 @cache

@@ -27,7 +27,7 @@ def sentences(
         known, text = facts(run), File(file)
         if known is None:
             return None
-        return Words(text.say(block, **known), text.say(f"{block}_brief", **known))
+        return Words(text.say(block, **known), text.optional(f"{block}_brief", **known))
 
     return words
 

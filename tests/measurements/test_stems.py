@@ -17,8 +17,8 @@ from tests.engine.test_paths import TASK
 from tests.tiny import tiny_model
 
 # What differs by contract: `Predict` gives `predictions`, `report.flow` comes of `flow_scores`, fitting gives an
-# intervention, and both measurements of weights give one kind of result.
-FILES = {"Predict": "predictions"}
+# intervention, both measurements of weights give one kind of result, and what is kept of a context stands with what runs behind it.
+FILES = {"Predict": "predictions", "PredictBehind": "compress_context"}
 KEYS = {"Predict": "predictions"}
 RESULTS = {
     "Predict": "Predictions",

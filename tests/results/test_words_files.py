@@ -35,7 +35,7 @@ def said(stem):
         yield from (
             name
             for names in re.findall(r"\.say\(([^)]*)", text)
-            for name in re.findall(r'"(\w+)"', names)
+            for name in re.findall(r"""["'](\w+)["']""", names)
         )
     for path in PACKAGE.rglob("*.py"):
         text = path.read_text(encoding="utf-8")
@@ -63,9 +63,12 @@ def test_every_look_is_of_a_method_or_shared(stem):
 
 
 def test_methods_are_taken_at_their_word():
-    """A block that a file lacks is empty, a file that is not there holds none, and a look may be absent."""
-    assert Words("no_such_method").say("title") == ""
+    """A file need not be there, nor a block that is optional; one that is named has to be. A look may be absent."""
+    assert Words("no_such_method").optional("title") == ""
     assert "no_block" not in Words("flow_scores")
+    for stem in ("no_such_method", "flow_scores"):
+        with pytest.raises(KeyError, match=stem):
+            Words(stem).say("no_block")
     assert look_of("no_such_method") is None
 
 

@@ -211,8 +211,8 @@ class FrozenComponentReading(Reading[Components]):
         read = torch.einsum("bhd,hdl->bhl", z, heads)
         read = torch.cat([read, bias.expand(len(z), 1, -1)], dim=1)
         if not segment.prompts.has_classes:  # each prompt reads the columns of its own choices
-            _, offset = segment.prompts.choice_tokens.unique(return_inverse=True)
-            columns = offset[:, None].expand(-1, read.shape[1], -1)
+            _, column = segment.prompts.choice_tokens.unique(return_inverse=True)
+            columns = column[:, None].expand(-1, read.shape[1], -1)
             read = read.gather(2, to_device(columns, read.device))
         after = model.attention_norm(layer)
         if after is None:
