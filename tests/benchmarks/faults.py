@@ -113,8 +113,8 @@ FAULTS = (
     ),
     Fault(
         "batch calibration: mean over labels, not over prompts",
-        "_divided(own, own.mean(0)) for own in parts",
-        "_divided(own, own.mean(1, keepdim=True)) for own in parts",
+        "_divided(part, part.mean(0)) for part in parts",
+        "_divided(part, part.mean(1, keepdim=True)) for part in parts",
         (MEASURED + "calibration", "tests/metrics/test_priors.py"),
     ),
     # Signs and denominators.
@@ -132,8 +132,8 @@ FAULTS = (
     ),
     Fault(
         "exact patching: sign",
-        "torch.stack(found[1:], dim=1) - found[0][:, None]",
-        "found[0][:, None] - torch.stack(found[1:], dim=1)",
+        "torch.stack(differences[1:], dim=1) - differences[0][:, None]",
+        "differences[0][:, None] - torch.stack(differences[1:], dim=1)",
         (MEASURED + "causal",),
     ),
     Fault(
@@ -187,8 +187,8 @@ FAULTS = (
     ),
     Fault(
         "suppression: a span's own rows do not see it",
-        "(range(own[-1] + 1, LAST), own)",
-        "(range(own[0], LAST), own)",
+        "(range(group[-1] + 1, LAST), group)",
+        "(range(group[0], LAST), group)",
         (MEASURED + "anchors", "tests/interventions"),
     ),
     # Axes, masks, padding, order of classes.
@@ -238,14 +238,14 @@ FAULTS = (
     ),
     Fault(
         "Holm: no correction",
-        "if own * left > level + ROUNDING:",
-        "if own > level + ROUNDING:",
+        "if p * left > level + ROUNDING:",
+        "if p > level + ROUNDING:",
         VERDICTS,
     ),
     Fault(
         "verdicts: measures that disagree support the claim",
-        'return found.pop() if len(found) == 1 else "mixed"',
-        'return found.pop() if len(found) == 1 else "supported"',
+        'return statuses.pop() if len(statuses) == 1 else "mixed"',
+        'return statuses.pop() if len(statuses) == 1 else "supported"',
         VERDICTS,
     ),
     Fault(
@@ -263,7 +263,7 @@ FAULTS = (
     ),
     Fault(
         "shared beginning: values of the plain run under interventions",
-        "plain.values[:start] + own.values[start:]",
+        "plain.values[:start] + cache.values[start:]",
         "plain.values",
         ENGINE,
     ),
