@@ -55,7 +55,7 @@ class FittedLens(Result):
     """
 
     kind: ClassVar[str] = ""
-    """Name of the type of lens: `tuned`, `jacobian`."""
+    """The type of lens, `tuned` or `jacobian`."""
 
     readout: str
     probe: Float[Tensor, "pos d_model"] | None = None
