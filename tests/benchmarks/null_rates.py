@@ -217,13 +217,13 @@ def worst(cells: Cells) -> str:
     }
     parts = []
     for what, own in (
-        ("which it must not be", rates),
-        ("which learned nothing, judged without its needs", free),
+        ("on which it must not be", rates),
+        ("that learned nothing, judged without its needs", free),
     ):
         if own:
             (name, claim, n), rate = max(own.items(), key=lambda one: (one[1].value, one[1].high))
             parts.append(
-                f"Of {len(own)} rates of a claim supported on networks on {what}, the highest is {rate.value:.1f} % "
+                f"Of {len(own)} rates of a claim supported on networks {what}, the highest is {rate.value:.1f} % "
                 f"[{rate.low:.1f}, {rate.high:.1f}] (*{claim}*, {name}, {n} prompts)"
             )
     return ". ".join(parts) + "."

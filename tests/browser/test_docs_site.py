@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.browser.chromium import serious
+from tests.patience import milliseconds
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -45,6 +46,7 @@ def visit(site, browser):
         context = browser.new_context(
             viewport={"width": width, "height": 900}, color_scheme=scheme, offline=True
         )
+        context.set_default_timeout(milliseconds(60))  # notebooks hold many figures
         contexts.append(context)
         page = context.new_page()
         page.on("console", lambda said: heard.append(said.text) if said.type == "error" else None)
