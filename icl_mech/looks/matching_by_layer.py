@@ -26,7 +26,7 @@ def drawing(result: MatchingByLayerResult) -> LayerCurves:
     )
     note = basis(result)
     if not result.has_gap:
-        note += "; no share is drawn: the interval of the final gap includes 0"
+        note += "; no share is drawn: the final gap is not clearly above 0"
     meanings: tuple[Meaning, ...] = ("label", "other")
     return LayerCurves(
         title="Prefix matching by layer, and where the gap opens",

@@ -46,7 +46,7 @@ def _words_of(kind: type) -> list[str]:
 def look_of(stem: str) -> Callable[..., Shape] | None:
     """The drawing function of a method, None where the drawing follows from what its results declare."""
     name = f"icl_mech.looks.{stem}"
-    if find_spec(name) is None:
+    if not stem or find_spec(name) is None:
         return None
     look: Callable[..., Shape] = import_module(name).drawing
     return look
@@ -85,8 +85,13 @@ class Shown(Record):
 
     @classmethod
     def stem(cls) -> str:
-        """Name of its method, which names its text file and drawing function: `isolation_map` for IsolationMapResult."""
-        return "_".join(_words_of(cls)).lower()
+        """Name of its method, which names its text file and drawing function: `isolation_map` for IsolationMapResult.
+
+        A class outside of this package has the name of the one that it extends, whose sentences and figure it keeps;
+        one that extends `Result` alone has none, whatever it is called.
+        """
+        home = next(kind for kind in cls.__mro__ if kind.__module__.split(".")[0] == "icl_mech")
+        return "_".join(_words_of(home)).lower()
 
     @property
     def sentences(self) -> Words:

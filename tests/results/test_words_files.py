@@ -2,11 +2,15 @@
 
 import ast
 import re
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import pytest
+import torch
+from jaxtyping import Float
 
 import icl_mech
+from icl_mech.results import Result
 from icl_mech.results.record import known_kinds
 from icl_mech.results.shown import PARTS, look_of
 from icl_mech.results.words import FOLDER, Words, _template
@@ -89,3 +93,29 @@ def test_no_sentence_and_no_figure_stands_in_a_measurement(path):
                 "Grid",
                 "Table",
             }
+
+
+def test_a_result_that_extends_one_of_the_package_keeps_its_sentences_and_figure():
+    model = icl_mech.planted_model()
+    found = icl_mech.predict(model, icl_mech.build_prompts(icl_mech.planted_task(), model, n=12))
+
+    @dataclass(frozen=True, eq=False, kw_only=True)
+    class Extended(type(found)):
+        pass
+
+    values = {own.name: getattr(found, own.name) for own in fields(found) if own.init}
+    extended = Extended(**values)
+    assert extended.summary() == found.summary()
+    assert extended.figures() == found.figures()
+    assert type(extended.drawing()) is type(found.drawing())
+
+
+def test_a_result_of_ones_own_takes_no_sentences_of_the_package():
+    @dataclass(frozen=True, eq=False, kw_only=True)
+    class Gain(Result):
+        x: Float[torch.Tensor, "batch layer"]
+
+    alone = Gain(x=torch.rand(12, 3))
+    assert (alone.page_title, alone.summary()) == ("Gain", "x: layer, 12 prompts")
+    assert [figure.answer for figure in alone.figures()] == [alone.summary()]
+    assert alone.drawing().title == "x"

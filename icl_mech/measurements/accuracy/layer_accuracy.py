@@ -51,10 +51,10 @@ GAP = Definition(
 
 CRITICAL = Definition(
     "critical layer",
-    r"\min\{\ell : g_{\ell'} \ge g_L / 2 \text{ for all } \ell' \ge \ell\}",
-    "The first layer from which the gap stays at or above half its final value (`threshold`: another "
-    "share of it). Not defined where "
-    "the interval of the final gap includes 0.",
+    r"\min\{\ell : g_{\ell'} \ge \tau\, g_L \text{ for all } \ell' \ge \ell\}",
+    "The first layer from which the gap stays at or above a share τ of its final value, by default half of it "
+    "(`threshold`). Not defined unless the interval of the final gap lies above 0. Its own interval: percentiles of a "
+    "bootstrap over pairs of prompts.",
     f"{PAPER}, §4",
 )
 
@@ -118,7 +118,7 @@ class LayerAccuracyResult(PairScores):
     def critical_at(self, threshold: float) -> Interval | None:
         """The critical layer at another fraction of the final gap, such as a quarter or three quarters.
 
-        None where the interval of the final gap includes 0. Resamples without a final gap are left out.
+        None unless the interval of the final gap lies above 0. Resamples whose final gap is not above 0 are left out.
 
         Raises:
             ResultError: a fraction that is not above 0 and at most 1.

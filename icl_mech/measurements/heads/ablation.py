@@ -94,7 +94,7 @@ class AblationResult(OwnChoices, Result):
         """Accuracies, the gap, and the effect of each condition on them; random draws averaged.
 
         `change` is accuracy under the condition minus without it, paired. `gap_reduction` is the fraction
-        of the gap that the condition closes; it is undefined where the interval of the gap includes 0.
+        of the gap that the condition closes; it is undefined unless the interval of the gap lies above 0.
         """
         drawn = [self.scores[self.places(name)].mean(0) for name in self.names]
         scores = torch.stack(drawn).permute(2, 0, 1)
@@ -147,7 +147,7 @@ class AblationResult(OwnChoices, Result):
 
     @checked(ResultError)
     def reduction(self, condition: str) -> Interval | None:
-        """Fraction of the gap that the ablation closes; None where the gap's interval includes 0.
+        """Fraction of the gap that the ablation closes; None unless the gap's interval lies above 0.
 
         Raises:
             ResultError: unknown condition.
@@ -156,7 +156,7 @@ class AblationResult(OwnChoices, Result):
         return self.interval("gap_reduction", condition=condition) if self.has_gap else None
 
     def draws(self) -> Float[Tensor, " draw"]:
-        """Gap reduction of each random draw; not-a-number where the gap's interval includes 0.
+        """Gap reduction of each random draw; not-a-number unless the gap's interval lies above 0.
 
         Raises:
             ResultError: no random heads were drawn.

@@ -132,8 +132,8 @@ REDUCTION = Definition(
     r"1 - \frac{\operatorname{acc}(\text{true}) - \operatorname{acc}_{-H}(\text{false})}"
     r"{\operatorname{acc}(\text{true}) - \operatorname{acc}(\text{false})}",
     "Calibrated accuracy with false demonstrations and the parts H ablated, beside both unablated "
-    "accuracies, all over the same pairs of prompts. Not defined where the interval of the gap "
-    "includes 0.",
+    "accuracies, all over the same pairs of prompts. Not defined unless the interval of the "
+    "gap lies above 0.",
     PAPER,
 )
 

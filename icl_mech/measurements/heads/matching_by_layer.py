@@ -42,8 +42,8 @@ class MatchingByLayerResult(Result):
 
     Attributes:
         per_prompt: Prefix-matching score, summed over the heads of a layer.
-        gap_share: Gap after each layer over the gap at the end; not-a-number where the
-            interval of the final gap includes 0.
+        gap_share: Gap after each layer over the gap at the end; not-a-number unless the
+            interval of the final gap lies above 0.
         gap_low: Lower ends of its 95 % bootstrap interval, paired over prompts.
         gap_high: Upper ends.
         pair_scores: Calibrated scores behind the gap; None in results that were saved without.

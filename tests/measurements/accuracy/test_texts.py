@@ -1,9 +1,12 @@
 """What a page says of accuracies, against results whose answer is known."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from icl_mech.measurements.accuracy.early_exit import EarlyExitResult
+from icl_mech.measurements.accuracy.scores import METRICS
 from icl_mech.shapes import LayerCurves
 from tests.planted_results import context_of, exit_of, layer_accuracy_of
 from tests.said import Words
@@ -48,6 +51,25 @@ def test_a_gap_that_is_not_clear_is_said_to_include_0_and_has_no_critical_layer(
     assert "includes 0" in shown.answer
     assert "critical layer" not in shown.caption
     WORDS(shown.limits, "gap_clear_said_include", "0")
+
+
+def test_a_gap_clearly_below_0_is_not_said_to_include_0():
+    helped = layer_accuracy_of(*HARM[::-1])
+    assert helped.final_gap.high < 0
+    assert helped.critical is None
+    WORDS(helped.summary(), "no_critical_layer")
+    assert "includes 0" not in helped.summary()
+    assert all("includes 0" not in text for shown in helped.figures() for text in texts(shown))
+
+
+def test_label_words_that_lose_half_of_the_probability_again():
+    known = layer_accuracy_of(*HARM)
+    place = METRICS.index("label_space")
+    scores = known.scores.clone()
+    scores[place], scores[place, ..., -1] = 0.9, 0.1
+    lost = replace(known, scores=scores)
+    assert lost.format_from is None
+    WORDS(openings(lost)["label_space"], "less_than_half_at_the_last_layer")
 
 
 def test_the_critical_layer_is_named_where_it_is_drawn():
