@@ -100,6 +100,10 @@ def pairs(run: Run) -> int:
     return len(result.answers)
 
 
+UNTESTED = (
+    "The chosen heads were not scored on prompts that did not choose them, so this cannot be judged."
+)
+
 FINAL_GAP = Effect(
     "final gap",
     lambda run: run[LayerAccuracyResult].final_gap,
@@ -118,14 +122,26 @@ def _closed(run: Run) -> Interval | None:
 
 CLOSED = Effect("share of the harm that these heads carry", _closed)
 
+MATCHING = Effect(
+    "matching of the chosen heads",
+    _of_chosen("above"),
+    prompts=_tested_on,
+    unclear="Prefix matching of the chosen heads on other prompts, {}, is not clearly above shuffled labels, "
+    "so their removal says nothing about false induction heads.",
+    unknown=UNTESTED,
+)
+PROMOTING = Effect(
+    "promoting of the chosen heads, logits",
+    _of_chosen("promoting"),
+    prompts=_tested_on,
+    unclear="The chosen heads do not clearly promote the false label on other prompts ({} logits), "
+    "so their removal says nothing about false induction heads.",
+    unknown=UNTESTED,
+)
+
 COPY = Claim(
     COPYING,
-    (
-        Effect("matching of the chosen heads", _of_chosen("above"), prompts=_tested_on),
-        Effect(
-            "promoting of the chosen heads, logits", _of_chosen("promoting"), prompts=_tested_on
-        ),
-    ),
+    (MATCHING, PROMOTING),
     "false_induction",
     needs=(ABOVE_CONSTANT, FINAL_GAP),
     share=CLOSED,
@@ -197,7 +213,7 @@ REMOVE = Claim(
     REMOVING,
     (_without("false"), BESIDE_RANDOM),
     "ablation",
-    needs=_gap_of("ablation"),
+    needs=(_gap_of("ablation"), MATCHING, PROMOTING),
     unless=_loss("ablation", CHOSEN),
     one=True,
     words=sentences("overthinking", "removing_these_heads", _without_set("ablation", CHOSEN)),

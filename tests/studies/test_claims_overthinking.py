@@ -44,6 +44,7 @@ CHANCE_AT_EXIT = layers_of(HIGH, [0.25, 0.25, 0.0, 0.0])
 NEVER_AT_EXIT = layers_of(HIGH, [0.5, 0.0, 0.5, 0.5])
 MATCHING, PUSHING = {(5, 1): 0.3, (7, 2): 0.2}, {(5, 1): 1.0, (7, 2): 0.0}
 HEADS = heads_of(MATCHING, PUSHING)
+COPIERS = {"false_induction": found_of(HEADS), "head_scores": HEADS}
 DRAWS = [(0.9, 0.4), (0.85, 0.45), (0.9, 0.35)]
 CUT = changed_by_cuts(0.5, N)
 WITHOUT_HEADS = ablation_of({"none": (0.9, 0.4), "chosen heads": (0.9, 0.75)}, DRAWS)
@@ -253,10 +254,28 @@ def test_heads_that_copy_must_carry_a_share_of_the_harm(means, status):
     ],
 )
 def test_removing_heads(means, status):
-    found = by_claim(ablation=ablation_of(means, DRAWS))["Removing"]
+    found = by_claim(ablation=ablation_of(means, DRAWS), **COPIERS)["Removing"]
     assert found.status == status
     assert "(5.1 and 7.2)" in found.finding
     assert bool(found.lacking) is (status == "cannot be judged")
+
+
+@pytest.mark.parametrize(
+    ("scores", "why"),
+    [
+        (HEADS, ""),
+        (heads_of({}, PUSHING, seed=2), "no_matching"),
+        (heads_of(MATCHING, {}, seed=2), "no_promoting"),
+        (None, "not_scored"),
+    ],
+)
+def test_removed_heads_must_be_false_induction_heads(scores, why):
+    """Without them harm may end for another reason, as in the null network `alarm`."""
+    heads = {} if scores is None else {"false_induction": found_of(HEADS), "head_scores": scores}
+    found = by_claim(ablation=WITHOUT_HEADS, **heads)["Removing"]
+    assert found.status == ("cannot be judged" if why else "supported")
+    if why:
+        WORDS.exactly(found.lacking, why)
 
 
 def test_late_attention():
