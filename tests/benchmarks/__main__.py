@@ -227,9 +227,9 @@ def lens(model, prompts, repeats: int) -> list[Row]:
 CASES = {"flow": flow, "isolation": isolation, "target_only": target_only, "lens": lens}
 
 REMARKS = (
-    "What limits the isolation windows: the common beginning is run once per window, so that fewer",
-    "prompts share its cost (141 tokens beside 34 per prompt): with 32 prompts instead of 64, batch",
-    "1, 7.62 and 4.29.",
+    "The isolation ratios are limited by the shared prefix, which is run once per window: with fewer prompts, fewer",
+    "share its cost (141 tokens, compared with 34 per prompt). With 32 prompts instead of 64, batch 1, the ratios are",
+    "7.62 and 4.29.",
 )
 
 
@@ -269,10 +269,10 @@ def write(rows: list[Row], model: str, count: int, prompts: str) -> None:
         "# Speed: ratios of two sides measured in one run",
         "",
         *dict.fromkeys(f"{row['model']}, {row['machine']}, {row['batch']}." for row in merged),
-        "Medians of paired ratios [smallest, largest]; where one number stands, one repetition was",
-        "run. Both sides are first checked to be equal. `make bench` repeats it.",
+        "Medians of paired ratios [smallest, largest]; a single number is from a single repetition.",
+        "Both sides are first checked to give equal results. `make bench` reproduces this table.",
         "",
-        "| comparison | prompts | ratio | aim |",
+        "| comparison | prompts | ratio | target |",
         "|---|---|---|---|",
         *map(_line, merged),
         "",

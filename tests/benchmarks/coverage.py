@@ -289,7 +289,7 @@ def random_null(n: int, repeats: int, rng: np.random.Generator, draws: int = 20)
 
 def rows() -> Iterator[Row]:
     for p in (0.5, 0.8, 0.95):
-        yield Row("proportion (Wilson)", f"true share {p}", proportion(p))
+        yield Row("proportion (Wilson)", f"true fraction {p}", proportion(p))
     for gained, lost in ((0.02, 0.0), (0.01, 0.01), (0.1, 0.1), (0.3, 0.1)):
         case = f"{gained:.0%} gained, {lost:.0%} lost"
         yield Row("paired difference of outcomes (Tango)", case, changes(gained, lost))
@@ -299,7 +299,7 @@ def rows() -> Iterator[Row]:
     for sigma in (0.3, 0.5, 1.0):
         yield Row("mean of skewed values", f"log-normal, sigma {sigma}", skewed(sigma))
     for sigma in (0.3, 0.5, 1.0):
-        yield Row("share, as normalised flow", f"log-normal, sigma {sigma}", share(sigma))
+        yield Row("fraction, as normalised flow", f"log-normal, sigma {sigma}", share(sigma))
     for classes, strength, word in ((2, 0.0, "chance"), (4, 0.0, "chance"), (2, 1.0, "middle"),
                                     (4, 1.5, "middle"), (2, 2.5, "near 1"), (4, 3.5, "near 1")):  # fmt: skip
         yield Row(
@@ -312,13 +312,15 @@ def rows() -> Iterator[Row]:
         yield Row("AUC", f"{true}, first class {first:.0%}", auc(true, first))
     for seeds, between in ((3, 0.3), (5, 0.0), (5, 0.1), (5, 0.3), (10, 0.3)):
         yield Row(
-            "nested, seeds and prompts", f"{seeds} seeds, sd {between}", nested(seeds, between)
+            "hierarchical, seeds and prompts",
+            f"{seeds} seeds, sd {between}",
+            nested(seeds, between),
         )
     for seeds, between in ((3, 0.3), (5, 0.0), (5, 0.1), (5, 0.3)):
         case = f"{seeds} seeds, sd {between}"
-        yield Row("nested, from intervals of seeds", case, of_results(seeds, between))
-    yield Row("nested, outcomes", "5 seeds", nested_outcomes(5))
-    yield Row("nested, tasks, seeds, prompts", "4 tasks, 3 seeds, sd 0.3", nested(3, 0.3, 4))
+        yield Row("hierarchical, from intervals of seeds", case, of_results(seeds, between))
+    yield Row("hierarchical, outcomes", "5 seeds", nested_outcomes(5))
+    yield Row("hierarchical, tasks, seeds, prompts", "4 tasks, 3 seeds, sd 0.3", nested(3, 0.3, 4))
     yield Row("critical layer", "no gap", critical, null=True)
     yield Row("early exit", "13 equal entries", leaving, null=True)
     yield Row("heads confirmed", "5 chosen of 144, other half", confirmed, null=True)
@@ -335,7 +337,7 @@ def table(repeats: int, seed: int = 0) -> Iterator[str]:
         if row.null and not null:
             null = True
             yield ""
-            yield f"| positive statement | where there is nothing | {head} |"
+            yield f"| positive finding | under the null | {head} |"
             yield "|---|---|" + "---|" * len(SIZES)
         rng = np.random.default_rng(seed)
         found = " | ".join(f"{row.rate(n, repeats, rng):.3f}" for n in SIZES)

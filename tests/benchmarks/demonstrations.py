@@ -38,8 +38,8 @@ def flow(score: int, first: bool) -> Values:
 
 QUANTITIES: dict[str, Values] = {
     "accuracy": accuracy,
-    "S_wp share, first third of the layers": flow(0, True),
-    "S_pq share, last third of the layers": flow(1, False),
+    "S_wp fraction, first third of the layers": flow(0, True),
+    "S_pq fraction, last third of the layers": flow(1, False),
 }
 
 
@@ -65,7 +65,9 @@ def main() -> None:
     parser.add_argument("--tasks", nargs="+", default=["reviews", "headlines"])
     given = parser.parse_args()
     model = icl.load_model()
-    print("| task | demonstrations | quantity | 1.96 sd over seeds | half width | ratio | held |")
+    print(
+        "| task | demonstrations | quantity | 1.96 sd over seeds | half-width | ratio | contained |"
+    )
     print("|---|---|---|---|---|---|---|")
     for task, drawn in itertools.product(given.tasks, ("shared", "per_prompt")):
         study = icl.sweep(

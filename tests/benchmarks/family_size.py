@@ -98,8 +98,8 @@ CASES: dict[str, Values] = {
     "left-skewed (minus log-normal, sigma 0.5)": lognormal(0.5, -1),
     "left-skewed (minus log-normal, sigma 1)": lognormal(1.0, -1),
     "left-skewed (minus exponential)": Values(lambda u, _: np.log(u), -1.0, skewness=2.0),
-    "shares near 1, beta(19, 1)": Values(lambda u, _: u ** (1 / 19), 0.95, skewness=1.7),
-    "shares near 1, beta(4, 0.2)": Values(
+    "fractions near 1, beta(19, 1)": Values(lambda u, _: u ** (1 / 19), 0.95, skewness=1.7),
+    "fractions near 1, beta(4, 0.2)": Values(
         lambda u, _: np.interp(u, GRID, NEAR_ONE), 4 / 4.2, skewness=3.1
     ),
     "70 % zeros, others normal(1, 0.5)": zeros(1),
@@ -110,7 +110,7 @@ CASES: dict[str, Values] = {
     "outcomes, a quarter right": share(0.25),
     "outcomes, .8 right": share(0.8),
     "outcomes, .8 right (below)": share(0.8, rising=False),
-    "shares with ties (of five draws)": Values(
+    "fractions with ties (of five draws)": Values(
         lambda u, _: np.minimum(np.floor(6 * u**0.7), 5) / 5,
         float(sum(1 - (k / 6) ** (1 / 0.7) for k in range(1, 6)) / 5),
         "outcome",
@@ -126,9 +126,9 @@ SET_ON = (
     "Student's t, 3 degrees",
     "log-normal, sigma 0.5",
     "left-skewed (minus log-normal, sigma 0.5)",
-    "shares near 1, beta(19, 1)",
+    "fractions near 1, beta(19, 1)",
     "10 % outliers, normal(0, 1)",
-    "shares with ties (of five draws)",
+    "fractions with ties (of five draws)",
     "changes, 10 % gained, 10 % lost",
     "outcomes, half right",
 )

@@ -47,8 +47,8 @@ CASES: dict[str, tuple[Draw, float]] = {
     "log-normal, sigma 0.5": (lambda rng, size: rng.lognormal(0, 0.5, size), np.exp(0.125)),
     "log-normal, sigma 1": (lambda rng, size: rng.lognormal(0, 1, size), np.exp(0.5)),
     "left-skewed (minus exponential)": (lambda rng, size: -rng.exponential(size=size), -1.0),
-    "shares near 1, beta(19, 1)": (lambda rng, size: rng.beta(19, 1, size), 0.95),
-    "shares near 1, beta(4, 0.2)": (lambda rng, size: rng.beta(4, 0.2, size), 4 / 4.2),
+    "fractions near 1, beta(19, 1)": (lambda rng, size: rng.beta(19, 1, size), 0.95),
+    "fractions near 1, beta(4, 0.2)": (lambda rng, size: rng.beta(4, 0.2, size), 4 / 4.2),
     "70 % zeros, others normal(1, 0.5)": (zeros(lambda rng, size: rng.normal(1, 0.5, size)), 0.3),
     "70 % zeros, others half-normal": (
         zeros(lambda rng, size: np.abs(rng.normal(size=size))),
@@ -115,7 +115,7 @@ def skewness(name: str) -> float:
 
 
 def table(sizes: tuple[int, ...], repeats: int, seed: int) -> Iterator[str]:
-    yield "| values | skewness | n | held before | held | above | below | width | noted | silent |"
+    yield "| values | skewness | n | coverage before | coverage | above | below | width | noted | silent |"
     yield "|---|---|---|---|---|---|---|---|---|---|"
     for name in CASES:
         own = "none" if name in WITHOUT_SKEWNESS else f"{abs(skewness(name)):.1f}"
@@ -144,7 +144,7 @@ def two_classes(strength: float, n: int, repeats: int, seed: int) -> tuple[float
 
 
 def calibrated_table(repeats: int, seed: int) -> Iterator[str]:
-    yield "| two classes, strength | n | held before | held | width |"
+    yield "| two classes, strength | n | coverage before | coverage | width |"
     yield "|---|---|---|---|---|"
     for strength in (0.0, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5):
         for n in (24, 48, 96):

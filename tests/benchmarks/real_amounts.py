@@ -169,7 +169,7 @@ def picture(folder: Path, task: str = "questions") -> None:
     drawn.write_image(place, width=860, height=460, scale=2)
 
 
-HEAD = """| model | task | seeds × prompts | accuracy zero-shot → with | over zero-shot | over shuffled labels | cut in all layers | first third | middle third | last third | share of what demonstrations add, all layers | *Reading* |
+HEAD = """| model | task | seeds × prompts | accuracy zero-shot → with | over zero-shot | over shuffled labels | cut in all layers | first third | middle third | last third | fraction of the gain, all layers | *Reading* |
 |---|---|---|---|---|---|---|---|---|---|---|---|
 """
 

@@ -97,7 +97,7 @@ def row(name: str, usual: int, repeats: int, seed: int) -> dict[str, float]:
 
 
 def table(repeats: int, seed: int) -> Iterator[str]:
-    yield "| values | usual n | held | held by usual n | above | below | n | n of all stages | stages |"
+    yield "| values | nominal n | coverage | coverage, fixed n | above | below | n | n, all stages | stages |"
     yield "|---|---|---|---|---|---|---|---|---|"
     for name in CASES:
         for usual in USUAL:
