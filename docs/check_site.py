@@ -1,7 +1,7 @@
 """Checks a built site: `python docs/check_site.py site [--external]`.
 
-Every link inside leads to a file and, where it names one, to a place in it; no page loads
-anything from elsewhere. With `--external` links to other sites are asked for too; without a
+Every internal link must lead to a file and, if it has a fragment, to an anchor in it; no page may load
+anything from another site. With `--external`, links to other sites are requested too; without a
 network they are counted as not checked.
 """
 
@@ -19,7 +19,7 @@ NOT_LOADED = {"canonical", "next", "prev", "search", "index", "author", "copyrig
 
 
 class Page(HTMLParser):
-    """Links, loaded files and places of one page."""
+    """Links, loaded files and anchors of one page."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class Page(HTMLParser):
         self.feed(path.read_text(encoding="utf-8"))
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note what the element leads to, loads, or is called."""
+        """Record the links, loaded files and names of the element."""
         given = {name: value or "" for name, value in attrs}
         self.places |= {given[name] for name in ("id", "name") if name in given}
         if tag == "a" and "href" in given:
@@ -40,7 +40,7 @@ class Page(HTMLParser):
 
 
 def local_faults(pages: dict[Path, Page]) -> list[str]:
-    """Sentences about links that lead nowhere and files from elsewhere."""
+    """Sentences about broken links and files from other sites."""
     faults = []
     for path, page in pages.items():
         faults += [
@@ -54,16 +54,16 @@ def local_faults(pages: dict[Path, Page]) -> list[str]:
                 continue
             target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
             if not target.is_file():
-                faults.append(f"{path}: {address} leads to no file")
+                faults.append(f"{path}: there is no file {address}")
                 continue
             places = pages[target].places if target in pages else None
             if parts.fragment and places is not None and unquote(parts.fragment) not in places:
-                faults.append(f"{path}: {address} leads to no place in that page")
+                faults.append(f"{path}: {address} names no anchor of that page")
     return faults
 
 
 def external_faults(pages: dict[Path, Page]) -> list[str]:
-    """Sentences about links to other sites that do not answer."""
+    """Sentences about links to other sites that return errors."""
     users = defaultdict(list)
     for path, page in pages.items():
         for address in page.links:
@@ -76,7 +76,7 @@ def external_faults(pages: dict[Path, Page]) -> list[str]:
             urllib.request.urlopen(asked, timeout=10).close()
         except urllib.error.HTTPError as error:
             if error.code in (404, 410):
-                faults.append(f"{paths[0]}: {address} answers {error.code}")
+                faults.append(f"{paths[0]}: {address} returns {error.code}")
         except OSError:
             unreachable += 1
     print(f"{len(users)} links to other sites, {unreachable} of them not checked (no answer)")
@@ -87,15 +87,15 @@ def main() -> None:
     """Print every fault; the exit status says whether there is one."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("site", type=Path)
-    parser.add_argument("--external", action="store_true", help="ask other sites too")
+    parser.add_argument("--external", action="store_true", help="check links to other sites too")
     given = parser.parse_args()
     pages = {path.resolve(): Page(path) for path in sorted(given.site.rglob("*.html"))}
     if not pages:
-        sys.exit(f"{given.site} holds no page; `make docs` builds it.")
+        sys.exit(f"{given.site} contains no page; build the site with `make docs`.")
     faults = local_faults(pages)
     if given.external:
         faults += external_faults(pages)
-    print("\n".join(faults) or f"{len(pages)} pages, every link inside leads somewhere")
+    print("\n".join(faults) or f"{len(pages)} pages, all internal links work")
     sys.exit(bool(faults))
 
 

@@ -1,4 +1,4 @@
-"""Sphinx settings: `make docs` builds into `site/`, to be read from disk without a network."""
+"""Sphinx settings: `make docs` builds into `site/`, readable from disk without a network."""
 
 import json
 import sys
@@ -39,7 +39,7 @@ myst_enable_extensions = [
 ]
 myst_substitutions = json.loads((HERE / "numbers.json").read_text(encoding="utf-8"))
 myst_heading_anchors = 3
-nb_execution_mode = "off"  # shown as they were stored; tests/test_notebooks.py runs them
+nb_execution_mode = "off"  # shown as stored; tests/test_notebooks.py runs them
 exclude_patterns = [
     "_ext",
     "_static",
@@ -65,8 +65,8 @@ napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
 napoleon_attr_annotations = False  # docs/_ext/reference.py writes types without modules
-# Types in signatures are of many packages, and some are private. Links written by hand are
-# checked by MyST, which warns whatever stands here.
+# Types in signatures come from many packages, and some are private. Links written by hand are
+# checked by MyST, which warns whatever this setting is.
 nitpick_ignore_regex = [("py:.*", ".*")]
 
 # --- Pages ---

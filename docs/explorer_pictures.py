@@ -1,8 +1,8 @@
-"""The steps of docs/explorer.md as pictures: the offline model, driven in Chromium as a hand would.
+"""The steps of docs/explorer.md as pictures: the offline model, driven in Chromium as a user would.
 
     python docs/explorer_pictures.py [OUT]
 
-Needs Playwright and a Chromium; writes one PNG a step to docs/images/explorer.
+Needs Playwright and a Chromium; writes one PNG per step to docs/images/explorer.
 """
 
 import json
@@ -23,7 +23,7 @@ OUT = Path(__file__).parent / "images" / "explorer"
 def settled(view: Explorer, page: Page) -> None:
     """Wait until all parts are drawn."""
     session = view.session
-    page.wait_for_timeout(500)  # an action is on its way
+    page.wait_for_timeout(500)  # an action is still being sent
     while not all(session.asker.has(what, own) for _, what, own in session.plan()):
         page.wait_for_timeout(100)
     while session.wanted is not None:
@@ -33,7 +33,7 @@ def settled(view: Explorer, page: Page) -> None:
 
 
 def place(page: Page, layer: int, head: int | None = None) -> tuple[float, float]:
-    """Pixels of a layer in the flow track, or of a head."""
+    """Position in pixels of a layer in the flow track, or of a head."""
     svg = page.locator("svg[data-places]")
     box, own = svg.bounding_box(), json.loads(svg.get_attribute("data-places") or "{}")
     assert box is not None
@@ -97,7 +97,7 @@ def open_answers(view: Explorer, page: Page, out: Path) -> None:
 
 
 def drawn(view: Explorer, draw: Callable[[Explorer, Page, Path], None], out: Path) -> None:
-    """Serve a view, drive it, write."""
+    """Serve a view, drive it, and write the pictures."""
     server = Server(view.session)
     server.start()
     time.sleep(1)
@@ -120,7 +120,7 @@ def main() -> None:
     out.mkdir(parents=True, exist_ok=True)
     model = icl.load_model()
     view = explore(model, "headlines", n=24, threads=1)
-    view.do("query", number=9)  # one that the model answers rightly
+    view.do("query", number=9)  # one that the model answers correctly
     drawn(view, steps, out)
     drawn(explore(model, "antonyms", n=24, threads=1), open_answers, out)
 

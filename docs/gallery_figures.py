@@ -1,7 +1,7 @@
-"""Figures of the gallery and of guides that neither a method's page nor a notebook holds.
+"""Figures of the gallery and of guides that appear on no method's page and in no notebook.
 
-Each is made by the calls that its guide shows; `python docs/make_figures.py --gallery` writes them to
-`docs/figures`. All others of `docs/gallery.yaml` are those stored already.
+Each is made with the calls shown in its guide; `python docs/make_figures.py --gallery` writes them to
+`docs/figures`. All other figures of `docs/gallery.yaml` are already stored.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,7 +21,7 @@ from icl_mech.measurements.lens.logit_lens import LogitLensResult
 
 
 def edge_cuts() -> Any:
-    """Of guides/cuts.md, where demonstrations are read together."""
+    """For guides/cuts.md, where demonstrations are read together."""
     model = icl.planted_model(circuit="lessons")
     prompts = icl.build_prompts(
         icl.planted_task(), model, shots=1, n=48, demonstrations="per_prompt"
@@ -30,21 +30,21 @@ def edge_cuts() -> Any:
 
 
 def top_words() -> Any:
-    """Of guides/open_answers.md."""
+    """For guides/open_answers.md."""
     model = icl.load_model()
     prompts = icl.build_prompts("past_tense", model, shots=5, n=4, demonstrations="per_prompt")
     return icl.logit_lens(model, prompts)
 
 
 def reads() -> Any:
-    """Of guides/generation.md."""
+    """For guides/generation.md."""
     model = icl.load_model()
     prompts = icl.build_prompts("headlines", model, shots=1, n=12)
     return icl.generate(model, prompts, max_new_tokens=16, stop="\n\n")
 
 
 def many_shots() -> Any:
-    """Of guides/many_shots.md."""
+    """For guides/many_shots.md."""
     model = icl.load_model()
     prompts = icl.build_prompts(
         "reviews", model, shots=8, n=12, seed=0, demonstrations="per_prompt"
@@ -70,7 +70,7 @@ def lens_table() -> Any:
 
 
 def all_heads() -> Any:
-    """Of guides/causal_heads.md."""
+    """For guides/causal_heads.md."""
     model = icl.load_model()
     return icl.head_attention(model, icl.build_prompts("reviews", model, shots=1, n=12))
 
@@ -84,11 +84,11 @@ MEASURED: Mapping[str, tuple[Callable[[], Any], type[Any], tuple[str, ...]]] = {
     "lens_table": (lens_table, LensTableResult, ()),
     "all_heads": (all_heads, HeadAttentionResult, ()),
 }
-"""What measures it, what it is saved as, and what is shown of it."""
+"""Name of the file: the function that measures, and the figures drawn from its result."""
 
 
 def write(runs: Path, figures: Path) -> None:
-    """Measure what the folder of runs does not hold, and write every figure."""
+    """Measure the runs that the folder does not contain yet, and write every figure."""
     for name, (measured, kind, shown) in MEASURED.items():
         own = runs / name
         if not (own / "result.json").is_file():

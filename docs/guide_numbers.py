@@ -1,6 +1,6 @@
-"""What runs say, as the pages of the two papers write it.
+"""Numbers and sentences from runs for the guides to the two papers.
 
-Every function takes a saved run and gives texts by name; `docs/make_figures.py` puts them into
+Every function takes a saved run and returns texts by name; `docs/make_figures.py` puts them into
 `docs/numbers.json`.
 """
 
@@ -39,7 +39,7 @@ def shown(interval: Interval | None, signed: bool = False) -> str:
 
 
 def per_cent(values: Iterable[float]) -> str:
-    """Published percentages as shares, smallest to largest where there are several."""
+    """Published percentages as fractions; of several, the smallest and the largest."""
     found = sorted(value / 100 for value in values)
     return number(found[0]) if len(found) == 1 else f"{number(found[0])} to {number(found[-1])}"
 
@@ -58,19 +58,19 @@ def answers(run: icl.Analysis, *names: str) -> dict[str, str]:
 
 
 def over_seeds(flows: Sequence[FlowScores]) -> str:
-    """S_wp of the first third of the layers by seed, beside one seed's interval."""
+    """Range over seeds of S_wp in the first third of the layers, and the mean interval of one seed."""
     found = [flow.share("wp", "first") for flow in flows]
     values = [each.value for each in found]
     wide = sum(each.high - each.low for each in found) / len(found) / 2
     return (
-        f"over {len(found)} seeds S_wp in the first third of the layers went from "
-        f"{number(min(values))} to {number(max(values))}, while the interval of one seed is "
+        f"over {len(found)} seeds, S_wp in the first third of the layers ranged from "
+        f"{number(min(values))} to {number(max(values))}, whereas the interval of one seed is "
         f"± {number(wide)}"
     )
 
 
 def beyond(run: icl.Analysis) -> dict[str, str]:
-    """What of the flow lies above random tokens, and below what one more untrained network would."""
+    """The excess of the flow over the random-token baseline, and the prediction bounds from untrained networks."""
     nulls = run["untrained"]
     found = {}
     for score, third in (("wp", "first"), ("pq", "last")):
@@ -82,7 +82,7 @@ def beyond(run: icl.Analysis) -> dict[str, str]:
 
 
 def of_flow(run: icl.Analysis) -> dict[str, str]:
-    """Numbers that any run has."""
+    """Numbers that every run has."""
     predictions = run.predictions
     return {
         "n": str(len(predictions.predicted)),
@@ -114,7 +114,7 @@ def label_words(run: icl.Analysis, learned: ReweightingResult) -> dict[str, str]
             "confusion",
         ),
         "tokens": str(len(run.saliency_maps.tokens[0])),
-        "accuracy_sentence": f"Its accuracy there is {shown(predictions.interval('accuracy'))}, "
+        "accuracy_sentence": f"Its accuracy there is {shown(predictions.interval('accuracy'))}; "
         f"chance is {number(1 / len(predictions.labels))}.",
         "constant_sentence": f"{counts[likeliest]} of the {len(predictions.predicted)} answers are "
         f"`{predictions.labels[likeliest].strip()}`, so always giving it would keep "
@@ -145,7 +145,7 @@ def label_words(run: icl.Analysis, learned: ReweightingResult) -> dict[str, str]
 
 
 def r_sentence(read: Any) -> str:
-    """R in the middle of the model, or that it is not defined."""
+    """R in the middle of the model, or a note that it is not defined."""
     if not read.cumulative_defined:
         return f"not defined: its denominator, the sum of AUC − 0.5, is {shown(read.denominator)}"
     middle = len(read.auc) // 2 - 1
@@ -153,7 +153,7 @@ def r_sentence(read: Any) -> str:
 
 
 def compressed(table: Any) -> dict[str, str]:
-    """How long the demonstrations are, and what leaving them out saves."""
+    """Length of the demonstrations, and the speed-up from compressing them."""
     kept = len(table.kept[0][0])
     return {
         "demonstration_tokens": str(round(kept / float(table.demonstration_share[0]))),
@@ -166,7 +166,7 @@ def compressed(table: Any) -> dict[str, str]:
 
 
 def isolation_table(run: icl.Analysis) -> str:
-    """Loyalties by window, label words beside random tokens."""
+    """Loyalties by window for label words and random tokens."""
     result, rows = run.isolation, []
     for side in ("first", "last"):
         for depth in result.depths:
@@ -182,7 +182,7 @@ def isolation_table(run: icl.Analysis) -> str:
 
 
 def compression_table(run: icl.Analysis) -> str:
-    """Published and own loyalty and accuracy by method."""
+    """Published and measured loyalty and accuracy by method."""
     own, paper = run.compare_compression, published.COMPRESSION["gpt2-xl"]
     columns = ("method", "label loyalty", "published", "word loyalty", "published", "accuracy",
                "published")  # fmt: skip
@@ -261,7 +261,7 @@ def overthinking(run: icl.Analysis) -> dict[str, str]:
 
 
 def zeroed_rows(run: icl.Analysis) -> str:
-    """Accuracy with false demonstrations, by what is zeroed."""
+    """Accuracy with false demonstrations by zeroed component."""
     late = run["late_ablation"]
     return table(
         ("accuracy with false demonstrations", "published", "here"),

@@ -1,8 +1,8 @@
-"""The start of an atlas: runs of the offline model on all offline tasks, and of planted models beside their controls.
+"""The start of an atlas: runs of the offline model on all offline tasks, and of planted models with their controls.
 
-`python docs/make_atlas.py FOLDER --n 8` measures what FOLDER/runs does not hold yet, adds it to FOLDER/atlas, and
-builds FOLDER/site. The planted models take minutes, the offline model takes half an hour or more on one core; with 8
-prompts hardly any claim on it can be judged.
+`python docs/make_atlas.py FOLDER --n 8` makes the runs that FOLDER/runs lacks, adds them to FOLDER/atlas, and builds
+FOLDER/site. The planted models take minutes, the offline model takes half an hour or more on one core; with 8
+prompts hardly any claim about it can be judged.
 """
 
 import argparse
@@ -25,7 +25,7 @@ PLANTED = {
     "heads": ("overthinking", "causal"),
     "lessons": ("contextualise",),
 }
-"""Circuits, and the studies whose claims bear on them."""
+"""Circuits, and the studies whose claims concern them."""
 
 
 class Wanted(NamedTuple):
@@ -61,7 +61,7 @@ LABELS = {
 
 
 def wanted(n: int) -> Iterator[Wanted]:
-    """Cheap ones first."""
+    """The runs, cheap ones first."""
     drawn = {"demonstrations": "per_prompt"}
     for circuit, studies in PLANTED.items():
         for model in (circuit, f"{circuit}-control"):
@@ -86,7 +86,7 @@ def measured(own: Wanted, model: Any) -> icl.Analysis:
     prompts: Any = build(task, model, **own.how)
     more: dict[str, Any] = {"heads_from": task} if planted and own.study == "overthinking" else {}
     if not planted and own.study != "label_words":
-        more["nulls"] = 0  # bands behind curves only, and the most expensive part
+        more["nulls"] = 0  # only bands behind curves, and the most expensive part
     return icl.analyze(model, prompts, study=own.study, progress=False, **more)
 
 

@@ -1,13 +1,13 @@
-"""Makes every number and picture of the site and of README from real runs.
+"""Makes every number and picture of the site and of the README from real runs.
 
     python docs/make_figures.py [--runs FOLDER] [--thumbnails] [--gallery]
 
-Runs that FOLDER (default: runs/docs) does not hold are made first, with the commands that the pages
-show; that takes about ten minutes on two cores. Written are `docs/numbers.json`, which the pages
-are filled from, the figures in `docs/figures`, and the pictures in `docs/images`. Pictures need
-kaleido and a Chromium. With --thumbnails only the pictures of the list of notebooks are made anew, from
-the notebooks as they are stored; with --gallery only the figures that gallery and guides have for
-themselves (`docs/gallery_figures.py`), which needs neither.
+Runs that FOLDER (default: runs/docs) does not contain are made first, with the commands shown on the
+pages; this takes about ten minutes on two cores. The script writes `docs/numbers.json`, which supplies
+the numbers on the pages, the figures in `docs/figures`, and the pictures in `docs/images`. Pictures need
+kaleido and a Chromium. With --thumbnails it renews only the pictures in the list of notebooks, from
+the stored notebooks; with --gallery only the figures made for the gallery and the guides
+(`docs/gallery_figures.py`), which needs neither.
 """
 
 import argparse
@@ -35,7 +35,7 @@ COMMANDS = {
 
 
 def analysis(folder: Path, name: str) -> icl.Analysis:
-    """The run of that name, made if it is not there."""
+    """The run of that name, made if it does not exist."""
     own = folder / name
     if not (own / "analysis.json").is_file():
         command = f"{COMMANDS[name]} --out {own}"
@@ -45,7 +45,7 @@ def analysis(folder: Path, name: str) -> icl.Analysis:
 
 
 def reweighting(folder: Path) -> ReweightingResult:
-    """Table 1 as the guide calls it: learned from other prompts than it is tested on."""
+    """Table 1 as in the guide: factors learned on other prompts than those of the test."""
     own = folder / "reweighting"
     if not (own / "result.json").is_file():
         model, task = icl.load_model(), icl.load_task("headlines")
@@ -56,7 +56,7 @@ def reweighting(folder: Path) -> ReweightingResult:
 
 
 def seeds(folder: Path, count: int = 5) -> list[FlowScores]:
-    """Flow scores of other prompts and demonstrations, as many as in the run of the home page."""
+    """Flow scores of other prompts and demonstrations, as many as in the run on the home page."""
     flows = []
     for seed in range(count):
         own = folder / f"seed-{seed}"
@@ -76,7 +76,7 @@ def picture(figure: go.Figure, path: Path, width: int = 840, height: int = 460) 
 
 
 def thumbnails(folder: Path) -> None:
-    """The first plotly figure of each notebook, for their list."""
+    """The first plotly figure of each notebook, for the list of notebooks."""
     for path in sorted((DOCS.parent / "notebooks").glob("*.ipynb")):
         for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
             datas = [output.get("data", {}) for output in cell.get("outputs", ())]
@@ -120,7 +120,7 @@ def main() -> None:
     text = json.dumps(numbers, indent=1, ensure_ascii=False)
     (DOCS / "numbers.json").write_text(text + "\n", encoding="utf-8")
     flow = go.Figure(runs["reviews"].flow.plot())
-    flow.update_layout(title=None, margin={"t": 50})  # said by the text around it
+    flow.update_layout(title=None, margin={"t": 50})  # the text around it says this
     (DOCS / "figures").mkdir(exist_ok=True)
     (DOCS / "figures" / "flow.json").write_text(flow.to_json(), encoding="utf-8")
     picture(flow, DOCS / "images" / "flow_reviews.png")

@@ -1,9 +1,9 @@
-"""Draws `docs/images/nulls/*.svg`: what carries the answer in each null of `docs/claims.md`, and what only looks as if.
+"""Draws `docs/images/nulls/*.svg`: what carries the answer in each null of `docs/claims.md`, and what only seems to.
 
 python docs/make_null_pictures.py
 
-Colours are those of the site where a picture stands in a page (`docs/_static/site.css`), and those of its light theme
-where it is opened alone.
+A picture in a page has the colours of the site (`docs/_static/site.css`); opened alone, it has those of the light
+theme.
 """
 
 from math import hypot
@@ -14,7 +14,7 @@ PLACE = Path(__file__).parent / "images" / "nulls"
 
 WIDTH, HEIGHT = 360, 120
 LINE, ABOVE, BELOW = 88, 74, 112
-"""Where tokens stand, arrows end, and the sentence stands."""
+"""Positions of the tokens, the ends of arrows, and the sentence."""
 
 TEXT_1, LABEL_1, BREAK, TEXT_2, LABEL_2, QUERY, TARGET, ANSWER = (
     26,
@@ -37,18 +37,18 @@ COLOURS = {
     "real": "#1b1d21",
     "seeming": "#59616d",
 }
-"""By class, those of the site's light theme."""
+"""Colours by class, from the site's light theme."""
 
 
 class Arrow(NamedTuple):
-    """From a token to the one that reads it.
+    """An arrow from a token to one that reads it.
 
     Attributes:
-        start: Where it begins.
-        end: Where it ends.
-        real: It carries the answer; else it only looks as if.
-        says: Beside its top.
-        high: How much higher than arrows of its length it goes.
+        start: Position of the token that is read.
+        end: Position of the token that reads it.
+        real: True if it carries the answer; else it only seems to.
+        says: Text next to its top.
+        high: Height above that of other arrows of its length.
     """
 
     start: int
@@ -62,11 +62,11 @@ class Picture(NamedTuple):
     """A row of tokens with its arrows.
 
     Attributes:
-        title: For those who do not see it.
+        title: Alternative text.
         says: The sentence below.
-        arrows: In which order they are drawn.
-        words: The two texts, the two words beside them, and the answer.
-        moved: Labels stand before their texts.
+        arrows: The arrows, in the order in which they are drawn.
+        words: The two texts, their label words, and the answer.
+        moved: True if label words precede their texts.
     """
 
     title: str
@@ -83,8 +83,8 @@ FALSE = ("owl", "oak", "tree", "bird")
 
 PICTURES = {
     "untrained": Picture(
-        "An untrained network: arrows from everywhere to everywhere, none of which carries an answer",
-        "every path is there, none was learnt",
+        "An untrained network: arrows from everywhere to everywhere, none of which carries the answer",
+        "all paths exist, none was learned",
         (
             Arrow(TEXT_1, LABEL_1, False),
             Arrow(TEXT_2, LABEL_2, False),
@@ -95,75 +95,75 @@ PICTURES = {
         (*TRUE[:4], "?"),
     ),
     "reads_query": Picture(
-        "Reads the query: the answer comes from the query's own word, label words are only looked at",
-        "the query's own word says it",
+        "Reads the query: the answer comes from the query's own word; label words only receive attention",
+        "the query's own word gives the answer",
         (FROM_QUERY, *LOOKED_AT),
     ),
     "prior": Picture(
         "Prior only: some words are known, everything else gets one answer, demonstrations do nothing",
-        "known before any demonstration, or guessed",
+        "known without demonstrations, or guessed",
         (FROM_QUERY, Arrow(LABEL_1, TARGET, False), Arrow(LABEL_2, TARGET, False, "adds nothing")),
     ),
     "decorative": Picture(
-        "Decorative anchors: the share 1 − ε of the answer comes from the query, ε through label words",
+        "Decorative anchors: the fraction 1 − ε of the answer comes from the query, ε through label words",
         "1 − ε from the query, ε through label words",
         (FROM_QUERY, Arrow(LABEL_1, TARGET, False), Arrow(LABEL_2, TARGET, False, "ε")),
     ),
     "early": Picture(
-        "Early: the target reads the label that fits in block 1; edges of later blocks carry nothing",
-        "read by block 1 of 8, said by the last but one",
+        "Early: the target reads the matching label in block 1; edges of later blocks carry nothing",
+        "read in block 1 of 8, output by the last but one",
         (Arrow(LABEL_2, TARGET, says="block 1"), Arrow(LABEL_2, TARGET, False, "later", 44)),
     ),
     "resting": Picture(
-        "Resting: the answer comes from the query; label words and target rest on line breaks",
-        "line breaks are a place to rest",
+        "Resting: the answer comes from the query; label words and target attend to line breaks",
+        "attention rests on line breaks",
         (FROM_QUERY, Arrow(BREAK, LABEL_2, False), Arrow(BREAK, TARGET, False, "rests", 20)),
     ),
     "copier": Picture(
-        "Copier: late heads copy the label beside the text that fits, here a false one; early nothing is known",
-        "copied late, true or false; early nothing is known",
+        "Copier: late heads copy the label of the matching text, here a false one; early layers know nothing",
+        "copied late, true or false; unknown before",
         (Arrow(LABEL_2, TARGET, says="late"), Arrow(QUERY, TARGET, False)),
         (*FALSE, "bird"),
     ),
     "alarm": Picture(
-        "Alarm: a label that does not fit its text sinks the right answer; the query's word says which wrong one wins",
-        "a misfit sinks “tree”; the query says what wins",
+        "Alarm: a label that mismatches its text lowers the right answer; the query decides which wrong one wins",
+        "a mismatch lowers “tree”; the query decides",
         (
             FROM_QUERY,
-            Arrow(LABEL_1, TARGET, says="misfit"),
-            Arrow(LABEL_2, TARGET, False, "taught"),
+            Arrow(LABEL_1, TARGET, says="mismatch"),
+            Arrow(LABEL_2, TARGET, False, "shown"),
         ),
         (*FALSE, "fish"),
     ),
     "shuffled": Picture(
-        "Shuffled lessons: label words in another order say nothing of their texts",
-        "label words still collect; they teach nothing",
+        "Shuffled lessons: label words in random order carry no information about their texts",
+        "label words still aggregate; they teach nothing",
         (FROM_QUERY, Arrow(TEXT_1, LABEL_1, False), Arrow(TEXT_2, LABEL_2, False), *LOOKED_AT),
         (*FALSE, "tree"),
     ),
     "nonsense": Picture(
-        "Nonsense labels: made-up words can be learnt from demonstrations only",
-        "only demonstrations can say what “seto” means",
+        "Nonsense labels: made-up words can only be learned from demonstrations",
+        "only demonstrations show what “seto” means",
         (Arrow(TEXT_2, LABEL_2), Arrow(LABEL_2, TARGET), Arrow(QUERY, TARGET, False)),
         ("owl", "oak", "buvi", "seto", "seto"),
     ),
     "moved": Picture(
-        "Moved anchors: a label word that stands before its text cannot collect it",
-        "no label word can read a text that comes after it",
+        "Moved anchors: a label word that precedes its text cannot aggregate it",
+        "no label word can read a text after it",
         (
             Arrow(TEXT_1, LABEL_1),
             Arrow(TEXT_2, LABEL_2),
-            Arrow(LABEL_2, TARGET, says="collected"),
+            Arrow(LABEL_2, TARGET, says="aggregated"),
             Arrow(TEXT_2, TARGET, False, high=14),
         ),
         moved=True,
     ),
 }
-"""By name of the file."""
+"""Pictures by name of the file."""
 
 
 def written(x: float, y: float, role: str, text: str) -> str:
-    """A word in the colour of its role; notes stand before the arrows that they meet."""
+    """A word in the colour of its role; notes are drawn over arrows."""
     size, halo = 13, ""
     if role == "note":
         size, halo = 11, ' stroke="#fdfdfc" stroke-width="4" paint-order="stroke"'
@@ -174,12 +174,12 @@ def written(x: float, y: float, role: str, text: str) -> str:
 
 
 def rise_of(arrow: Arrow) -> float:
-    """How far above its ends the middle point of its curve lies, twice its height."""
+    """Height of the control point of its curve above its ends, twice its height."""
     return 14 + 0.36 * (arrow.end - arrow.start) + arrow.high
 
 
 def drawn(arrow: Arrow) -> list[str]:
-    """An arc with its head."""
+    """An arc with its arrowhead."""
     start, end, real = arrow[:3]
     middle, rise = (start + end) / 2, rise_of(arrow)
     role, line = ("real", "") if real else ("seeming", ' stroke-dasharray="4 3"')
@@ -197,7 +197,7 @@ def drawn(arrow: Arrow) -> list[str]:
 
 
 def said(arrow: Arrow) -> list[str]:
-    """What stands beside its top."""
+    """The text next to its top."""
     middle, top = (arrow.start + arrow.end) / 2, ABOVE - rise_of(arrow) / 2
     return [written(middle, top - 4, "note", arrow.says)] if arrow.says else []
 

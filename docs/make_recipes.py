@@ -1,4 +1,4 @@
-"""Writes `docs/recipes_table.md`: every table and figure of the papers beside the recipe that gives it.
+"""Writes `docs/recipes_table.md`: every table and figure of the papers with the recipe that reproduces it.
 
 python docs/make_recipes.py
 """

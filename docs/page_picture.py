@@ -1,8 +1,8 @@
-"""The first level of a study's page as the picture of README: SmolLM2 on 48 prompts of `headlines`.
+"""The first level of a study's HTML report as the picture of the README: SmolLM2 on 48 prompts of `headlines`.
 
     python docs/page_picture.py RUN
 
-RUN keeps the analysis, which takes minutes, and is read again where it is there. Needs Playwright and a Chromium.
+RUN keeps the analysis, which takes minutes, and is read again if it exists. Needs Playwright and a Chromium.
 """
 
 import shutil
@@ -19,7 +19,7 @@ ACROSS, HIGH = 1240, 1180
 
 
 def main() -> None:
-    """Measure, unless that is done, and take the picture."""
+    """Measure, unless the run exists, and take the picture."""
     run = Path(sys.argv[1])
     if not (run / "analysis.json").is_file():
         model = icl.load_model()

@@ -1,10 +1,10 @@
-"""Plotly figures that draw without a network: one copy of plotly.js for the whole site.
+"""Plotly figures that render offline: one copy of plotly.js for the whole site.
 
 A figure is a `<div class="plotly-figure">` with its JSON inside; `_static/figures.js` draws it in
-the colours of the theme. Notebooks bring theirs as outputs, Markdown pages by
+the colours of the theme. Notebooks contain figures as outputs; Markdown pages include them with
 
     :::{figure-from} flow.json
-    What it shows, for those who do not see it.
+    What it shows, as alternative text.
     :::
 """
 
@@ -57,7 +57,7 @@ def add_scripts(app: Sphinx, page: str, template: str, context: dict[str, Any], 
 
 
 def copy_plotly(app: Sphinx, error: Exception | None) -> None:
-    """Put plotly.js and the colours of the dark theme beside the other static files."""
+    """Add plotly.js and the colours of the dark theme to the static files."""
     if error is not None or app.builder.format != "html":
         return
     from plotly.offline import get_plotlyjs
@@ -71,7 +71,7 @@ def copy_plotly(app: Sphinx, error: Exception | None) -> None:
 
 
 def declare(app: Sphinx) -> None:
-    """Write the generated scripts early too, since Sphinx computes checksums of what it links."""
+    """Also write the generated scripts early, since Sphinx computes checksums of linked files."""
     if app.builder.format == "html":
         Path(app.outdir, "_static").mkdir(parents=True, exist_ok=True)
         copy_plotly(app, None)

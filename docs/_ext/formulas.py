@@ -1,4 +1,4 @@
-"""Formulas as MathML, which browsers draw by themselves: no script, no font, no network."""
+"""Formulas as MathML, which browsers render without scripts, fonts or a network."""
 
 import re
 from typing import Any
@@ -7,10 +7,10 @@ from docutils import nodes
 from latex2mathml.converter import convert
 from sphinx.application import Sphinx
 
-# The converter puts a limit of one letter beside the sign; formulas on lines of their own have it below.
+# The converter puts a one-letter limit next to the sign; displayed formulas need it below.
 UNDER = re.compile(r"<msub>(<mo>&#x0(?:2211|220F);</mo><m[ino]>[^<]*</m[ino]>)</msub>")
 
-# Bars of a given size do not stretch in all browsers; pairs of them do.
+# Bars of a fixed size do not stretch in all browsers; paired bars do.
 BARS = re.compile(r"\\[Bb]igg?\|(.+?)\\[Bb]igg?\|", re.DOTALL)
 
 
@@ -24,20 +24,20 @@ def mathml(latex: str, display: str) -> str:
 
 
 def inline(self: Any, node: nodes.math) -> None:
-    """Write a formula within a line."""
+    """Write an inline formula."""
     self.body.append(mathml(node.astext(), "inline"))
     raise nodes.SkipNode
 
 
 def block(self: Any, node: nodes.math_block) -> None:
-    """Write a formula of its own; wide ones scroll by themselves."""
+    """Write a displayed formula; wide ones scroll separately."""
     formula = mathml(node.astext(), "block")
     self.body.append(f'<div class="formula" role="group" tabindex="0">{formula}</div>\n')
     raise nodes.SkipNode
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    """Register the renderer and make it the one in use."""
+    """Register the renderer and select it."""
     app.add_html_math_renderer("mathml", (inline, None), (block, None))
     app.config["html_math_renderer"] = "mathml"
     return {"parallel_read_safe": True, "parallel_write_safe": True}

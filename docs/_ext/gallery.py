@@ -1,13 +1,13 @@
-"""The gallery: every type of figure, as `docs/gallery.yaml` names them, and single ones in guides.
+"""The gallery: every type of figure listed in `docs/gallery.yaml`, and single figures in guides.
 
-Figures are those stored in `docs/figures` and in notebooks; small pictures are made of the same data when the
-site is built, so that they cannot differ. A guide takes one by its name,
+Figures are stored in `docs/figures` and in notebooks; thumbnails are drawn from the same data when the
+site is built, so that the two cannot differ. A guide includes a figure by its name,
 
     :::{figure-live} suppression
     What it shows, and what it does not.
     :::
 
-and the text stands below it.
+with the text as its caption.
 """
 
 import base64
@@ -38,25 +38,24 @@ texts = ["He kept a diary. He died in May. It was found under the stairs."]"""
 
 INTRODUCTION = f"""# Gallery
 
-Every type of figure the package draws: what it is made of, the lines that make it, and how it is read wrongly.
-Figures answer to the mouse, here as in a notebook. Each stands for one run, with its model and its prompts named below
-it; what can be concluded from such a run is told by
-[Which measurement answers my question?](which.md). The lines begin with
+Every type of figure that the package draws: its data, the code that makes it, and common misreadings. Figures are
+interactive, here as in a notebook. Each shows one run; the model and the prompts are named below it. For what can be
+concluded from such a run, see [Which measurement answers my question?](which.md). All code starts with
 
 ```python
 {HEAD}
 ```
 
-and take seconds to a few minutes on a laptop.
+and takes seconds to a few minutes on a laptop.
 """
 
 
 NARROWEST, WIDEST = 520, 860
-"""Pixels across of a small picture before it is made small: what is low need not be wide."""
+"""Widths in pixels of a figure before it is scaled down to a thumbnail: low figures need less width."""
 
 
 def entries(docs: Path) -> dict[str, dict[str, Any]]:
-    """What `gallery.yaml` names, by name; each with its section."""
+    """The entries of `gallery.yaml` by name, each with its section."""
     sections = yaml.safe_load((docs / "gallery.yaml").read_text(encoding="utf-8"))
     return {
         own["name"]: {**own, "section": title}
@@ -66,7 +65,7 @@ def entries(docs: Path) -> dict[str, dict[str, Any]]:
 
 
 def title_of(figure: dict[str, Any]) -> str:
-    """Its title without tags."""
+    """The title of a figure without tags."""
     found = (figure.get("layout") or {}).get("title") or {}
     return re.sub(r"<[^>]+>", " ", found if isinstance(found, str) else found.get("text") or "")
 
@@ -75,7 +74,7 @@ def figure_of(docs: Path, entry: dict[str, Any]) -> dict[str, Any]:
     """The stored figure of an entry.
 
     Raises:
-        ExtensionError: the notebook has no figure of that title.
+        ExtensionError: the notebook has no figure with that title.
     """
     place = entry["figure"]
     if isinstance(place, str):
@@ -94,7 +93,7 @@ def figure_of(docs: Path, entry: dict[str, Any]) -> dict[str, Any]:
             return {name: figure[name] for name in ("data", "layout", "frames") if name in figure}
     titles = ", ".join(f"“{title_of(figure)}”" for figure in known)
     raise ExtensionError(
-        f"{path.name} has no figure “{title}”, only {titles}: mend docs/gallery.yaml."
+        f"{path.name} has no figure “{title}”, only {titles}; correct docs/gallery.yaml."
     )
 
 
@@ -110,13 +109,13 @@ def plain(value: Any) -> Any:
 
 
 def in_the_dark(text: str) -> str:
-    """Colours of the dark theme; none of them is one of the light theme's too."""
+    """The text with the dark theme's colours in place of the light theme's; the two have none in common."""
     dark = dark_colours()
     return re.sub(r"#[0-9a-fA-F]{6}\b", lambda own: dark.get(own[0].lower(), own[0]), text)
 
 
 def small(figure: dict[str, Any], dark: bool = False) -> str:
-    """A small picture as SVG, without title: that stands below it."""
+    """A thumbnail as SVG, without the title, which is shown below it."""
     text = json.dumps(figure)
     own = plain(json.loads(in_the_dark(text) if dark else text))
     kept = go.Figure({name: own[name] for name in ("data", "layout")})
@@ -128,7 +127,7 @@ def small(figure: dict[str, Any], dark: bool = False) -> str:
     layout.update(title=None, height=height, width=min(WIDEST, max(NARROWEST, 1.8 * height)))
     layout.margin.t = (layout.margin.t or 100) - above
     if kept.data[0].type != "table":
-        for side in "xy":  # axes of a place that nothing stands in are not drawn by plotly
+        for side in "xy":  # plotly does not draw the axes of an empty subplot
             used = {trace[f"{side}axis"] or side for trace in kept.data}
             for axis in [name for name in own["layout"] if name.startswith(f"{side}axis")]:
                 if axis.replace("axis", "") not in used:
@@ -138,7 +137,7 @@ def small(figure: dict[str, Any], dark: bool = False) -> str:
 
 
 def pictures(app: Sphinx, *_: Any) -> None:
-    """Small pictures of all entries beside the other static files."""
+    """Write thumbnails of all entries to the static files."""
     if app.builder.format != "html":
         return
     docs, folder = Path(app.srcdir), Path(app.outdir, "_static", "gallery")
@@ -152,12 +151,12 @@ def pictures(app: Sphinx, *_: Any) -> None:
 
 
 def place(entry: dict[str, Any]) -> str:
-    """What leads to its figure."""
+    """The anchor of its figure."""
     return f"figure-{entry['name']}".replace("_", "-")
 
 
 def card(entry: dict[str, Any]) -> str:
-    """A small picture that leads to the figure; the name in it says where."""
+    """A thumbnail that links to the figure, with the title of its entry."""
     both = "".join(
         f'<img class="only-{theme}" src="_static/gallery/{entry["name"]}-{theme}.svg" alt="" loading="lazy">'
         for theme in ("light", "dark")
@@ -180,20 +179,20 @@ def called(code: str) -> list[str]:
 
 
 def shown(entry: dict[str, Any]) -> Iterator[str]:
-    """The part of the page about one figure."""
+    """The section of the page on one figure."""
     yield f"({place(entry)})="
     yield f"### {entry['title']}\n"
     yield f":::{{figure-live}} {entry['name']}\n{entry['about']}\n:::\n"
     yield f"```python\n{entry['code'].strip()}\n```\n"
-    yield f"**Read wrongly:** {entry['wrongly']}\n"
+    yield f"**Common misreading:** {entry['wrongly']}\n"
     links = [f"[`{name}`](#icl_mech.{name})" for name in called(entry["code"])]
     if not isinstance(entry["figure"], str):
-        links.append(f"[the run it is of](notebooks/{entry['figure'][0]}.ipynb)")
+        links.append(f"[the run it shows](notebooks/{entry['figure'][0]}.ipynb)")
     yield f"More: [guide]({entry['guide']}), {', '.join(links)}.\n"
 
 
 def page(docs: Path) -> str:
-    """The gallery as Markdown: small pictures by section, then the figures."""
+    """The gallery as Markdown: thumbnails by section, then the figures."""
     lines, below = [INTRODUCTION], []
     by_section: dict[str, list[dict[str, Any]]] = {}
     for entry in entries(docs).values():
@@ -206,7 +205,7 @@ def page(docs: Path) -> str:
 
 
 class FigureLive(SphinxDirective):
-    """A figure of the gallery; what stands in it becomes the text below."""
+    """A figure of the gallery; the content of the directive becomes its caption."""
 
     required_arguments = 1
     has_content = True
@@ -217,9 +216,7 @@ class FigureLive(SphinxDirective):
         docs, name = Path(self.env.srcdir), self.arguments[0]
         found = entries(docs)
         if name not in found:
-            raise self.error(
-                f"no figure {name!r} in docs/gallery.yaml; there are {', '.join(found)}"
-            )
+            raise self.error(f"docs/gallery.yaml has no figure {name!r}; it has {', '.join(found)}")
         figure, entry = figure_of(docs, found[name]), found[name]
         self.env.note_dependency(str(docs / "gallery.yaml"))
         if isinstance(entry["figure"], str):
@@ -240,7 +237,7 @@ def bring(app: Sphinx, config: Any) -> None:
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    """Register the directive; write the page when the settings are known."""
+    """Register the directive; write the page once the settings are known."""
     app.add_directive("figure-live", FigureLive)
     app.connect("config-inited", bring)
     app.connect("build-finished", pictures)

@@ -1,8 +1,8 @@
-"""A page for each method, written from the method itself: `docs/methods.yaml` names the functions.
+"""A page for each method, generated from the code: `docs/methods.yaml` lists the functions.
 
-A page says what the method establishes and what not (from `which.md`), what it takes, costs and
-refuses, and what it is held against; then come its figure, the function, the measurement and the result
-with their formulas. Costs and figures are measured by `python -m tests.benchmarks.cards`.
+A page says what the method establishes and what not (from `which.md`), its input, cost and
+errors, and which reference code it is compared with; its figure, the function, the measurement and the result
+with their formulas follow. Costs and figures are measured by `python -m tests.benchmarks.cards`.
 """
 
 import inspect
@@ -21,34 +21,34 @@ from notebooks import write
 
 INTRODUCTION = """# Measurements
 
-Each method is a function that measures it alone (`flow_scores`), a value with the same options
-(`Flow`), and a result (`FlowScores`). Values go to [`measure`](#icl_mech.measure) and
-[`analyze`](#icl_mech.analyze), which share passes between them. Every function also takes
-`interventions`, `batch_size`, `memory` and `path`. What all values have (`check`, `passes`, `result`) is
-described at [`Measurement`](#icl_mech.measurements.Measurement), what all results have (`interval`, `sel`,
+Each method consists of a function that runs it alone (`flow_scores`), a measurement with the same options
+(`Flow`), and a result (`FlowScores`). [`measure`](#icl_mech.measure) and
+[`analyze`](#icl_mech.analyze) take several measurements and share passes between them. Every function also takes
+`interventions`, `batch_size`, `memory` and `path`. The attributes of all measurements (`check`, `passes`, `result`)
+are described at [`Measurement`](#icl_mech.measurements.Measurement), those of all results (`interval`, `sel`,
 `to_pandas`, `plot`, `save`, `a - b`) at [`Result`](#icl_mech.results.Result).
 [Which measurement answers my question?](../../which.md) is an index by question;
-[a table](answers.md) says which take open answers and texts.
+[a table](answers.md) shows which methods support free-form answers and texts.
 """
 
 
 COST = """
-*Cost* counts token rows that go through a block, over those of one forward pass over the same prompts;
-for backward passes likewise. It is counted with the defaults on 12 prompts of `headlines`, two demonstrations of
-each class for pairs and one otherwise, in a model of 30 layers with 9 heads; passes that several measurements
-need are run once by `measure`.
+*Cost* is the number of token rows that go through a block, divided by that of one forward pass over the same
+prompts; likewise for backward passes. We count it with the defaults on 12 prompts of `headlines`, with two
+demonstrations per class for pairs and one otherwise, in a model of 30 layers with 9 heads; `measure` runs passes that
+several measurements need only once.
 """
 
 
 def classes_of(annotation: Any) -> list[type]:
-    """The classes of a type: those of a union, in its order."""
+    """The classes of a type; those of a union in its order."""
     if get_origin(annotation) is Union or type(annotation).__name__ == "UnionType":
         return [own for part in get_args(annotation) for own in classes_of(part)]
     return [annotation] if isinstance(annotation, type) else []
 
 
 def measurement_of(door: Any) -> type | None:
-    """The measurement that a function makes, if it is one of the public ones."""
+    """The public measurement that a function runs, if any."""
     from icl_mech import measurements
 
     results = classes_of(inspect.signature(door).return_annotation)
@@ -62,7 +62,7 @@ def measurement_of(door: Any) -> type | None:
         for kind in known
         if set(results) & set(classes_of(inspect.signature(kind.result).return_annotation))
     ]
-    # The nearest first: of its own file, then of its family.
+    # The nearest first: in its own file, then in its family.
     return next(
         (
             kind
@@ -75,7 +75,7 @@ def measurement_of(door: Any) -> type | None:
 
 
 def question_of(door: str, which: str) -> tuple[str, str, str] | None:
-    """Question, what is established and what is not, as the table of questions has them."""
+    """Question, what is established and what is not, from the table of questions."""
     for line in which.splitlines():
         cells = [cell.strip() for cell in line.strip("|").split(" | ")]
         if len(cells) == 4 and f"(#icl_mech.{door})" in cells[1]:
@@ -94,11 +94,11 @@ def section(doc: str, name: str) -> str:
 
 
 def taken(kind: type, paired: bool) -> str:
-    """What it can be measured on."""
+    """The kinds of input that a measurement supports."""
     takes = getattr(kind, "takes", ("classes",))
     words = {
         "classes": "label words",
-        "choices": "open answers",
+        "choices": "free-form answers",
         "vocabulary": "[texts](#icl_mech.texts)",
     }
     answers = ", ".join(words[own] for own in words if own in takes)
@@ -107,23 +107,23 @@ def taken(kind: type, paired: bool) -> str:
 
 ANSWERS = """# Measurements and kinds of answers
 
-What each measurement takes, written from the measurements themselves: every cell is run in a test. A text
-has its spans in the place of demonstrations, the last token of each as anchor, and the token that follows
-as answer; so has what a model wrote, once it is made a prompt by `texts`. What anchors and answers are stands
-in [Anchors and answers](../../answers.md).
+The kinds of answers that each measurement supports, generated from the code; a test runs every cell. In a text,
+spans take the place of demonstrations, the last token of each span is its anchor, and the next token is the
+answer; the same holds for text written by a model and turned into a prompt with `texts`. For anchors and answers,
+see [Anchors and answers](../../answers.md).
 """
 
 COLUMNS = {
     "classes": "classes",
-    "open answers": "choices",
+    "free-form answers": "choices",
     "texts": "vocabulary",
-    "what a model wrote": "vocabulary",
+    "model-written text": "vocabulary",
 }
-"""Kinds of answers by what has them."""
+"""Kinds of answers by column."""
 
 
 def matrix() -> str:
-    """Measurement by kind of answer, with the reasons of refusals and counts."""
+    """Measurements by kind of answer, with reasons for unsupported kinds, and counts."""
     from icl_mech import measurements
 
     kinds = [
@@ -141,11 +141,11 @@ def matrix() -> str:
         name = f"[`{kind.__name__}`](#icl_mech.measurements.{kind.__name__})"
         lines.append(f"| {name} | {' | '.join(cells)} | {kind.why_not} |")
     total = " | ".join(f"{count} of {len(kinds)}" for count in counts.values())
-    return "\n".join([ANSWERS, *lines, f"| **taken by** | {total} | |", ""])
+    return "\n".join([ANSWERS, *lines, f"| **supported by** | {total} | |", ""])
 
 
 def held_against(names: set[str], tests: Path) -> list[str]:
-    """Tests that compare it with numbers of reference code, by path."""
+    """Paths of tests that compare the method with numbers of the reference code."""
     return [
         path.relative_to(tests.parent).as_posix()
         for path in sorted(tests.rglob("test_*golden*.py"))
@@ -154,7 +154,7 @@ def held_against(names: set[str], tests: Path) -> list[str]:
 
 
 def cost(door: str, cards: dict[str, Any]) -> str:
-    """Passes, as they were counted."""
+    """The counted passes."""
     own = cards.get(door)
     if own is None:
         return ""
@@ -164,7 +164,7 @@ def cost(door: str, cards: dict[str, Any]) -> str:
 
 
 def variants(kind: type) -> Iterator[str]:
-    """The fields of a measurement with their defaults, one item each."""
+    """The fields of a measurement with their defaults, one by one."""
     for own in fields(kind):  # type: ignore[arg-type]
         default = own.default_factory() if callable(own.default_factory) else own.default
         if is_dataclass(default) or "MISSING" in repr(default):
@@ -197,7 +197,7 @@ def page(entry: dict[str, Any], docs: Path, cards: dict[str, Any]) -> str:
         rows.append(("source", section(text, "Source")))
     rows.append(("cost", cost(name, cards)))
     golden = held_against(known, docs.parent / "tests")
-    rows.append(("held against reference code in", ", ".join(f"`{path}`" for path in golden)))
+    rows.append(("compared with reference code in", ", ".join(f"`{path}`" for path in golden)))
     table = "\n".join(f"| {head} | {text} |" for head, text in rows if text)
     lines = [
         f"# {entry['title']}",
@@ -210,7 +210,7 @@ def page(entry: dict[str, Any], docs: Path, cards: dict[str, Any]) -> str:
         "",
     ]
     if (docs / "figures" / "methods" / f"{name}.json").is_file():
-        said = f"{entry['title']} of the planted model, whose circuit is known."
+        said = f"{entry['title']} of a planted model (a synthetic network with a known circuit)."
         lines += [f":::{{figure-from}} methods/{name}.json", said, ":::", "", f"*{said}*", ""]
     api = [f"about {door.__module__}", *(f"icl_mech.{own}" for own in entry["doors"])]
     kinds = [measurement_of(getattr(icl, own)) for own in entry["doors"]]
@@ -229,7 +229,7 @@ def pages(docs: Path) -> dict[str, str]:
     """All pages and their index, by name.
 
     Raises:
-        ExtensionError: a public function that has no page.
+        ExtensionError: a public function has no page.
     """
     import icl_mech as icl
 
@@ -254,7 +254,7 @@ def pages(docs: Path) -> dict[str, str]:
 
 
 def _table(entries: list[dict[str, Any]], cards: dict[str, Any]) -> Iterator[str]:
-    """Methods of a family, with what they cost where that was counted."""
+    """Methods of a family, with their cost if it was counted."""
     yield "| method | function |" + (" cost |" if cards else "")
     yield "|---|---|" + ("---|" if cards else "")
     for entry in entries:
@@ -277,6 +277,6 @@ def bring(app: Sphinx, config: Any) -> None:
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    """Write the pages when the settings are known."""
+    """Write the pages once the settings are known."""
     app.connect("config-inited", bring)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

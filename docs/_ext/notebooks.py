@@ -1,7 +1,7 @@
-"""Brings `notebooks/*.ipynb` into the site as they are stored, with a gallery.
+"""Adds `notebooks/*.ipynb` to the site as they are stored, with a gallery.
 
-Plotly outputs become figures that draw without a network; outputs that only a running Jupyter
-can show (progress bars, scripts that ask for plotly) are left out where there is another form.
+Plotly outputs become figures that render offline; outputs that only a running Jupyter
+can show (progress bars, scripts that request plotly) are left out if there is another form.
 """
 
 import json
@@ -24,7 +24,7 @@ def text_of(source: str | list[str]) -> str:
 
 
 def shown(output: dict[str, Any]) -> dict[str, Any] | None:
-    """One output as the site shows it; None: not at all."""
+    """One output as the site shows it; None: it is not shown."""
     data = output.get("data")
     if data is None:
         return output
@@ -42,7 +42,7 @@ def shown(output: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def converted(notebook: dict[str, Any]) -> dict[str, Any]:
-    """The notebook with outputs the site can show and links that lead somewhere in it."""
+    """The notebook with outputs that the site can show and links that work in it."""
     for cell in notebook["cells"]:
         if cell["cell_type"] == "code":
             cell["outputs"] = [own for each in cell["outputs"] if (own := shown(each)) is not None]
@@ -53,14 +53,14 @@ def converted(notebook: dict[str, Any]) -> dict[str, Any]:
 
 
 def heading(notebook: dict[str, Any]) -> tuple[str, str]:
-    """Its title and the first paragraph after it."""
+    """The title and the first paragraph after it."""
     for cell in notebook["cells"]:
         if cell["cell_type"] == "markdown":
             found = re.match(r"#\s+(.+?)\s*\n+(.*)", text_of(cell["source"]) + "\n", re.DOTALL)
             if found:
                 first = found[2].strip().split("\n\n")[0]
                 return found[1], " ".join(first.split())
-    raise ExtensionError("A notebook has no heading in its first text cell.")
+    raise ExtensionError("A notebook has no heading in its first text cell; add one.")
 
 
 def card(path: Path, notebook: dict[str, Any], pictures: Path) -> str:
@@ -75,13 +75,13 @@ def card(path: Path, notebook: dict[str, Any], pictures: Path) -> str:
 
 
 def number(path: Path) -> tuple[int, str]:
-    """Its place in the gallery: by the number its name begins with."""
+    """Its position in the gallery: the number at the start of its name."""
     digits = re.match(r"\d+", path.name)
     return (int(digits[0]) if digits else sys.maxsize, path.name)
 
 
 def write(path: Path, text: str) -> None:
-    """Write what changed only, so that a second build is fast."""
+    """Write a file only if its text changed, so that a second build is fast."""
     if not path.is_file() or path.read_text(encoding="utf-8") != text:
         path.write_text(text, encoding="utf-8")
 
@@ -100,8 +100,8 @@ def bring(app: Sphinx, config: Any) -> None:
         write(target / path.name, json.dumps(converted(notebook), ensure_ascii=False, indent=1))
     names = "\n".join(path.stem for path in paths)
     page = (
-        "# Notebooks\n\nEvery notebook runs from top to bottom on the offline model, on a processor "
-        "with two cores; what stands below each cell is what came out. The files are in the folder "
+        "# Notebooks\n\nEvery notebook runs from top to bottom with the offline model on two CPU "
+        "cores; each cell is shown with its output. The files are in the folder "
         "`notebooks` of the repository.\n\n::::{container} gallery\n"
         + "\n".join(cards)
         + f"::::\n\n```{{toctree}}\n:hidden:\n{names}\n```\n"
@@ -110,6 +110,6 @@ def bring(app: Sphinx, config: Any) -> None:
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    """Bring the notebooks in when the settings are known."""
+    """Add the notebooks once the settings are known."""
     app.connect("config-inited", bring)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,4 +1,4 @@
-"""The table of other libraries, from `docs/peers.yaml`, with own cells held against the package.
+"""The table of other libraries, from `docs/peers.yaml`; the cells on `icl_mech` are checked against the package.
 
 :::{peers}
 :::
@@ -30,18 +30,22 @@ def _exists(name: str) -> bool:
 
 
 def own_cell(row: dict[str, Any]) -> str:
-    """What the package itself does: a mark that its public names bear out.
+    """The mark of this package, checked against its public names.
 
     Raises:
-        ExtensionError: a name that does not exist, or one that does although the cell says no.
+        ExtensionError: a name does not exist, or exists although the cell says no.
     """
     if missing := [name for name in row.get("own", ()) if not _exists(name)]:
-        raise ExtensionError(f"{FACTS.name}, {row['row']}: the package has no {missing}.")
+        raise ExtensionError(
+            f"{FACTS.name}, {row['row']}: the package has no {missing}; correct it."
+        )
     built = {
         name for name in public_names() for word in row.get("own_no", ()) if word in name.lower()
     }
     if built or ("own" in row) == ("own_no" in row):
-        raise ExtensionError(f"{FACTS.name}, {row['row']}: says no, but there is {sorted(built)}.")
+        raise ExtensionError(
+            f"{FACTS.name}, {row['row']}: says no, but there is {sorted(built)}; correct it."
+        )
     if "own_no" in row:
         return SHOWN["none"]
     return f"{SHOWN['part']} ({row['own_part']})" if "own_part" in row else SHOWN["full"]
@@ -53,16 +57,16 @@ def _cell(mark: Any) -> str:
 
 
 def table(facts: dict[str, Any]) -> str:
-    """Marks of all libraries, and below where each was looked at, in Markdown.
+    """Marks of all libraries, followed by the sources for each, in Markdown.
 
     Raises:
-        ExtensionError: a row without a mark for each library, or an own cell that is not true.
+        ExtensionError: a row lacks marks for libraries, or a cell on this package is wrong.
     """
     order, lines = facts["order"], []
     for row in facts["rows"]:
         if len(row["peers"]) != len(order):
             raise ExtensionError(
-                f"{FACTS.name}, {row['row']}: {len(row['peers'])} marks, not {len(order)}."
+                f"{FACTS.name}, {row['row']}: {len(row['peers'])} marks; expected {len(order)}."
             )
         lines.append([row["row"], own_cell(row), *map(_cell, row["peers"])])
     heads = ["", "icl_mech", *order]
@@ -71,7 +75,7 @@ def table(facts: dict[str, Any]) -> str:
         for name, own in facts["libraries"].items()
     ]
     rows = [heads, ["---"] * len(heads), *lines]
-    return "\n".join([*(f"| {' | '.join(row)} |" for row in rows), "", "Looked at:", "", *sources])
+    return "\n".join([*(f"| {' | '.join(row)} |" for row in rows), "", "Sources:", "", *sources])
 
 
 class Peers(SphinxDirective):
@@ -80,7 +84,7 @@ class Peers(SphinxDirective):
     has_content = True
 
     def run(self) -> list[nodes.Node]:
-        """The table, and what was looked at."""
+        """The table and its sources."""
         self.env.note_dependency(str(FACTS))
         text = table(yaml.safe_load(FACTS.read_text(encoding="utf-8")))
         return self.parse_text_to_nodes(text)

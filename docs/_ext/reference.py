@@ -1,6 +1,6 @@
-"""The reference: names in the order a page gives them, with formulas and types of fields.
+"""The reference: names in the order given on a page, with formulas and types of fields.
 
-A block of names, one a line,
+A block of names, one per line,
 
     ```{api}
     icl_mech.flow_scores
@@ -8,7 +8,7 @@ A block of names, one a line,
     about icl_mech.measurements.saliency.flow
     ```
 
-becomes functions and classes as they are; `about` gives what a module says of its method.
+becomes the documentation of functions and classes; `about` inserts a module's description of its method.
 """
 
 import inspect
@@ -28,22 +28,22 @@ BLOCK = re.compile(r"^```\{api\}\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def found(name: str) -> Any:
-    """The object of that dotted name.
+    """The object with that dotted name.
 
     A function is found before a module of its name, as `import` does not.
 
     Raises:
-        ExtensionError: there is none, or it is a module.
+        ExtensionError: there is no such object, or it is a module.
     """
     module, _, own = name.rpartition(".")
     thing = getattr(import_module(module), own, None)
     if thing is None or inspect.ismodule(thing):
-        raise ExtensionError(f"The reference names {name}, which is no function or class.")
+        raise ExtensionError(f"The reference names {name}, which is not a function or class.")
     return thing
 
 
 def protocol(thing: type) -> tuple[str, ...]:
-    """Members that all of a kind have, described once: at `Measurement` and `Result`."""
+    """Members common to all measurements or results, described once: at `Measurement` and `Result`."""
     from icl_mech.measurements.base import AnyMeasurement
     from icl_mech.results import Result
     from icl_mech.results.record import Record
@@ -93,7 +93,7 @@ def expand(app: Sphinx, page: str, source: list[str]) -> None:
 
 
 def written(annotation: Any) -> str:
-    """A type as one would write it, without modules."""
+    """A type as written in code, without modules."""
     if isinstance(annotation, str):
         return annotation
     if get_origin(annotation) is None and isinstance(annotation, type):
@@ -104,13 +104,13 @@ def written(annotation: Any) -> str:
 
 
 def inherited(app: Sphinx, thing: Any, described: set[str]) -> list[str]:
-    """What the parents of a dataclass say of fields that it does not describe itself."""
+    """Descriptions by the parents of a dataclass of fields that it does not describe itself."""
     from icl_mech.results import Result
 
     lines: list[str] = []
     for parent in thing.__mro__[1:]:
         own = vars(parent).get("__doc__") if hasattr(parent, "__dataclass_fields__") else None
-        # What all results have is said at `Result`.
+        # Fields common to all results are described at `Result`.
         if not own or parent in Result.__mro__:
             continue
         taken = False
@@ -125,7 +125,7 @@ def inherited(app: Sphinx, thing: Any, described: set[str]) -> list[str]:
 
 
 def complete(app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
-    """Add fields of parents that have no entry, types of fields, and formulas of a result."""
+    """Add missing fields of parents, types of fields, and formulas of a result."""
     if what != "class":
         return
     lines += inherited(app, thing, {found[1] for line in lines if (found := FIELD.match(line))})
@@ -145,9 +145,9 @@ def complete(app: Sphinx, what: str, name: str, thing: Any, options: Any, lines:
 
 
 def shorten(app: Sphinx, what: str, name: str, thing: Any, options: Any, *texts: Any) -> Any:
-    """Signatures without what only checks read.
+    """Signatures without annotations that only checks read.
 
-    A result's constructor is left out: nobody calls it, and its fields are listed below.
+    A result's constructor is left out: users do not call it, and its fields are listed below.
     """
     from icl_mech.results import Result
 
@@ -163,7 +163,7 @@ def code(name: str, raw: str, text: str, line: int, inliner: Any, *more: Any) ->
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    """Register the blocks and what completes them."""
+    """Register the blocks and the functions that complete them."""
     for field in PyObject.doc_field_types:
         if field.name == "variable":
             field.label = "Fields"

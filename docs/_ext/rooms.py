@@ -1,6 +1,6 @@
-"""The architecture page, drawn from the code: `{rooms}` shows packages and imports, `{walk}` the way of one call.
+"""The architecture page, drawn from the code: `{rooms}` shows packages and imports, `{walk}` the path of one call.
 
-Both are read when the site is built, the walk by making the call, so neither can differ from the code.
+Both are read from the code when the site is built (the walk by making the call), so neither can differ from it.
 """
 
 import ast
@@ -23,14 +23,14 @@ WIDE, HIGH, GAP, LANE = 118, 40, 40, 14
 """Width and height of a box, the space between two rows, and the width of a lane for a line, in the drawing's units."""
 
 MOST = 6
-"""Boxes of one row."""
+"""Maximum number of boxes in a row."""
 
 
 class Room(NamedTuple):
     """A folder or file directly inside the package.
 
     Attributes:
-        lines: Of Python.
+        lines: Number of lines of Python.
         uses: Rooms that it imports.
         about: First line of its docstring.
     """
@@ -55,7 +55,7 @@ def _imported(tree: ast.Module) -> Iterator[str]:
 
 
 def rooms(package: Path = PACKAGE) -> dict[str, Room]:
-    """All rooms by name, but for the door (`__init__`, `__main__`)."""
+    """All rooms by name, except the entry points (`__init__`, `__main__`)."""
     files: dict[str, list[Path]] = {}
     for path in sorted(package.rglob("*.py")):
         name = _room_of(path, package)
@@ -84,7 +84,7 @@ def floors(house: dict[str, Room]) -> dict[str, int]:
 
 
 def nearest(house: dict[str, Room]) -> list[tuple[str, str]]:
-    """Imports that no longer way says as well."""
+    """Imports that no longer chain of imports implies."""
 
     @cache
     def reached(name: str) -> frozenset[str]:
@@ -99,7 +99,7 @@ def nearest(house: dict[str, Room]) -> list[tuple[str, str]]:
 
 
 class Lane(NamedTuple):
-    """Where the line of one import passes between boxes of a row."""
+    """The place where the line of one import passes between boxes of a row."""
 
     start: str
     end: str
@@ -119,7 +119,7 @@ def _rows(house: dict[str, Room]) -> list[list[str]]:
 def _laid(house: dict[str, Room]) -> tuple[list[list[str | Lane]], list[list[str | Lane]]]:
     """Rows with a lane wherever a line passes a row, and the stations of each line.
 
-    Each row is ordered by the mean place of what it is joined to, a few times down and up (Sugiyama's method).
+    Each row is ordered by the mean place of its neighbours, a few times down and up (Sugiyama's method).
     """
     rows: list[list[str | Lane]] = [list(names) for names in _rows(house)]
     number = {name: i for i, names in enumerate(rows) for name in names if isinstance(name, str)}
@@ -159,7 +159,7 @@ def _middles(rows: list[list[str | Lane]]) -> dict[str | Lane, float]:
 
 
 def drawing(house: dict[str, Room]) -> str:
-    """Rooms on their floors as SVG: what imports stands above what is imported."""
+    """Rooms on their floors as SVG, each above those it imports."""
     rows, lines = _laid(house)
     middles = _middles(rows)
     half = max(abs(x) for x in middles.values()) + WIDE / 2 + 8
@@ -188,11 +188,11 @@ def drawing(house: dict[str, Room]) -> str:
 
 
 class Stop(NamedTuple):
-    """Where a call brings the model for the first time.
+    """A file that receives the model during a call.
 
     Attributes:
-        file: In the package.
-        function: Its first function there.
+        file: Its path in the package.
+        function: The first function there that receives the model.
         about: First line of its docstring.
     """
 
@@ -202,7 +202,7 @@ class Stop(NamedTuple):
 
 
 def walk(call: Callable[[], object], model: object) -> list[Stop]:
-    """Files in which a function is given the model during a call, in the order in which it comes there."""
+    """Files in which a function receives the model during a call, in order."""
     from icl_mech.models import LanguageModel
 
     code: dict[str, Any] = {}
@@ -229,7 +229,7 @@ def _stop(path: Path, body: Any) -> Stop:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     for node in ast.walk(tree):
         known = isinstance(node, ast.FunctionDef) and node.name == body.co_name
-        # The line of a decorated function is that of its decorator.
+        # A decorated function starts at the line of its decorator.
         first = min([node.lineno, *(d.lineno for d in node.decorator_list)]) if known else 0
         if known and first == body.co_firstlineno:
             about = inspect.cleandoc(ast.get_docstring(node) or "").partition("\n")[0]
@@ -246,7 +246,7 @@ class Rooms(SphinxDirective):
 
 
 class Walk(SphinxDirective):
-    """`{walk}`: the way of `flow_scores` on a planted model."""
+    """`{walk}`: the path of `flow_scores` on a planted model."""
 
     def run(self) -> list[nodes.Node]:
         """Make the call, and list its stops."""
@@ -254,9 +254,7 @@ class Walk(SphinxDirective):
 
         model = icl.planted_model()
         prompts = icl.build_prompts(icl.planted_task(), model, n=4)
-        icl.flow_scores(
-            model, prompts
-        )  # once before: the checks of a model are made when it is first seen
+        icl.flow_scores(model, prompts)  # once before: a model is checked at its first use
         stops = walk(lambda: icl.flow_scores(model, prompts), model)
         rows = "".join(
             f"<tr><td>{number}</td><td><code>{escape(stop.file)}</code></td>"

@@ -177,7 +177,7 @@ def test_the_page(found, tmp_path):
     assert [own.key for own in page.sections if own.first] == ["isolation", "layer_accuracy"]
     WORDS.exactly(page.title, "page", "2")
     text = comparison(found).to_html(tmp_path / "page.html").read_text()
-    assert "nested 95 % intervals" in text
+    assert "hierarchical 95 % intervals" in text
     assert "2 seeds × 6 prompts" in text
 
 
