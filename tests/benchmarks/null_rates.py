@@ -222,6 +222,11 @@ def worst(cells: Cells) -> str:
     ):
         if own:
             (name, claim, n), rate = max(own.items(), key=lambda one: (one[1].value, one[1].high))
+            if rate.value == 0.0:
+                parts.append(
+                    f"All {len(own)} rates of support on {what} are 0 % (intervals end at {rate.high:.1f} % at most)"
+                )
+                continue
             parts.append(
                 f"The highest of {len(own)} rates of support on {what} is {rate.value:.1f} % "
                 f"[{rate.low:.1f}, {rate.high:.1f}] (*{claim}*, {name}, {n} prompts)"
