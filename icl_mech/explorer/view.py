@@ -195,7 +195,7 @@ def _asked(model: LanguageModel, task: Task, batch: PromptBatch) -> tuple[Asker,
     built = History([start]).now.prompts(task, model, queries)
     if "first" not in (batch.score, built.score) or batch.score != built.score:
         raise PromptError(
-            f"The label words of these prompts are scored whole ({max(batch.score, built.score)}), but the explorer "
+            f"The label words of these prompts are scored as whole words ({max(batch.score, built.score)}), but the explorer "
             "compares their first tokens. Give labels that begin with different tokens, or use predict."
         )
     if any(prompt.tokens != given.tokens for prompt, given in zip(built, batch, strict=True)):

@@ -111,7 +111,7 @@ CASES = [
     of("flow", "a score by number", lambda r: r.share(0, "first"), "score=0"),
     of("flow", "an argument left out", lambda r: r.share("wp"), "'third'"),
     of("isolated", "a window by number", lambda r: r.difference(0, 1), "first=0"),
-    of("analysis", "a result not measured", lambda r: r["lens"], "no 'lens'", error=MissingResult),
+    of("analysis", "a result not measured", lambda r: r["lens"], "no result 'lens'", error=MissingResult),
     of("analysis", "a result by number", lambda r: r[3], error=MissingResult),
     of("analysis", "a page without a path", lambda r: r.to_html(None), "page=None", "reviews.html"),
     any_("a plain result's numbers", lambda: Result().sel()),
