@@ -151,6 +151,10 @@ def explained(
     return run
 
 
+class Overflowed(RunError):
+    """A value is NaN or infinite under interventions, and finite without them."""
+
+
 def _explained(what: str, parts: Sequence[Part], row: int, loss: Loss | None) -> RunError:
     """The error to raise, after rerunning the prompt alone to locate the first bad value."""
     for part in parts:
@@ -172,7 +176,8 @@ def _explained(what: str, parts: Sequence[Part], row: int, loss: Loss | None) ->
             "in every block: the value arises in the given keys and values, or in the reading "
             "itself"
         )
-    return RunError(
+    error = Overflowed if blamed else RunError
+    return error(
         f"{what} of prompt {index} (counted from 0) is NaN or infinite, {where}. "
         f"{_advice(model, blamed)}"
     )

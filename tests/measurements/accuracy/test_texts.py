@@ -46,9 +46,9 @@ def test_harm(result, opening):
         assert f"{value:.2f}" in shown.answer
 
 
-def test_a_gap_that_is_not_clear_is_said_to_include_0_and_has_no_critical_layer():
+def test_a_gap_that_is_not_clear_is_called_so_and_has_no_critical_layer():
     shown = layer_accuracy_of(CHANCE + LOW, CHANCE + LOW).figures()[0]
-    assert "includes 0" in shown.answer
+    assert "not clearly different from 0" in shown.answer
     assert "critical layer" not in shown.caption
     WORDS(shown.limits, "gap_clear_said_include", "0")
 
