@@ -262,6 +262,7 @@ def test_the_table_of_recipes_is_that_of_today():
 
 
 def test_rooms_stand_above_what_they_import():
+    pytest.importorskip("sphinx")
     import rooms
 
     house = {
@@ -278,6 +279,7 @@ def test_rooms_stand_above_what_they_import():
 
 
 def test_the_rooms_of_today_have_no_circle():
+    pytest.importorskip("sphinx")
     import rooms
 
     house = rooms.rooms()
@@ -287,6 +289,7 @@ def test_the_rooms_of_today_have_no_circle():
 
 
 def test_a_walk_goes_from_the_measurement_to_the_engine():
+    pytest.importorskip("sphinx")
     import rooms
 
     import icl_mech as icl
