@@ -288,10 +288,10 @@ def test_disagreement_is_named_before_any_mean(apart):
         for text in (
             "Verdicts differ between tasks on Apart",
             "between models on Apart",
-            "by means over tasks",
+            "from means over tasks",
         )
     )
-    assert page.lead.index("constant") < tasks < models < means
+    assert page.lead.index("baseline") < tasks < models < means
     (remark,) = [own for own in page.matrix.remarks if own.startswith("**Apart**")]
     WORDS.exactly(remark, "disagreement_named_before_any")
     same = icl.compare(
