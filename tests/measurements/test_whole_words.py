@@ -322,7 +322,7 @@ def test_candidates_count_in_the_context(tmp_path):
 
 
 def test_the_explorer_compares_first_tokens():
-    with pytest.raises(PromptError, match="scored as whole words"):
+    with pytest.raises(PromptError, match="as whole words"):
         icl.explore(model("bpe"), task(CITIES), n=2)
 
 

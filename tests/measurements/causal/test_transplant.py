@@ -407,7 +407,7 @@ def test_a_verdict_asks_for_layers_near_and_a_second_draw(handed):
     ends = of([0, 1])
     assert (ends.early, ends.late) == (None, None)
     assert ends.beside_random("anchors", ends.early) is None
-    assert "at the input of block 0" in ends.summary()
+    assert "input of block 0" in ends.summary()
     WORDS.starts(ends.figures()[0].answer, "verdict_asks_layers_near", "Cannot be judged")
     once = replace(handed, random=handed.random[..., :1, :])
     assert once.random.shape[4] == 1
