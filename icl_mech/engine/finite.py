@@ -151,7 +151,7 @@ def explained(
     return run
 
 
-class Overflowed(RunError):
+class NonFiniteError(RunError):
     """A value is NaN or infinite under interventions, and finite without them."""
 
 
@@ -176,7 +176,7 @@ def _explained(what: str, parts: Sequence[Part], row: int, loss: Loss | None) ->
             "in every block: the value arises in the given keys and values, or in the reading "
             "itself"
         )
-    error = Overflowed if blamed else RunError
+    error = NonFiniteError if blamed else RunError
     return error(
         f"{what} of prompt {index} (counted from 0) is NaN or infinite, {where}. "
         f"{_advice(model, blamed)}"

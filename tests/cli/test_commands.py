@@ -239,7 +239,9 @@ def test_demo(command, monkeypatch, tmp_path, offline):
     assert [table.count(f'scope="col" class="{own}') for own in ("start", " whole")] == [1, 1]
     assert page.index(QUESTION) < page.index("Reading</b>")
     first_limit = page[page.index('<p class="quiet first-limit') :].partition("</p>")[0]
-    assert "hierarchical 95 % intervals" in first_limit  # those of all tasks are not over prompts alone
+    assert (
+        "hierarchical 95 % intervals" in first_limit
+    )  # those of all tasks are not over prompts alone
     assert "reviews: " in page
     assert "questions: " in page
     WORDS(page, "demo", "SmolLM2-135M-Instruct")

@@ -18,7 +18,7 @@ import torch
 from icl_mech._typing import Float, Tensor
 from icl_mech.checking import Count, Natural, check_fields
 from icl_mech.engine import Prepared, Progress, Work, single_rows
-from icl_mech.engine.finite import Overflowed
+from icl_mech.engine.finite import NonFiniteError
 from icl_mech.engine.prepared import merged
 from icl_mech.errors import PromptError, RunError
 from icl_mech.interventions import FittedReweight, Reweight
@@ -154,7 +154,7 @@ def _loss(work: Work, batch: Segment, steps: int, lr: float) -> Float[Tensor, ""
     """Mean loss of a batch after some steps; an error names the step that made it not finite."""
     try:
         return work.losses(batch, "label").mean()
-    except Overflowed as error:
+    except NonFiniteError as error:
         if not steps:
             raise  # not the factors' doing
         raise RunError(

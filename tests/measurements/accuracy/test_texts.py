@@ -59,7 +59,9 @@ def test_a_gap_clearly_below_0_is_not_said_to_include_0():
     assert helped.critical is None
     WORDS(helped.summary(), "no_critical_layer")
     assert "not clearly different" not in helped.summary()
-    assert all("not clearly different" not in text for shown in helped.figures() for text in texts(shown))
+    assert all(
+        "not clearly different" not in text for shown in helped.figures() for text in texts(shown)
+    )
 
 
 def test_label_words_that_lose_half_of_the_probability_again():
