@@ -61,8 +61,8 @@ class Intervention(ABC):
             and known.__module__.split(".")[0] == package != cls.__module__.split(".")[0]
         ):
             raise RunError(
-                f"An intervention named {cls.__name__!r} already exists in {known.__module__}. "
-                "Saved interventions are identified by their class name, so choose another name."
+                f"There is an intervention {cls.__name__!r} in {known.__module__} already; saved ones are "
+                "known by their class name, so choose another."
             )
         _KINDS[cls.__name__] = cls
 
@@ -152,9 +152,8 @@ class Intervention(ABC):
         kind = type(self)
         if "__init__" in vars(kind) and "__dataclass_fields__" not in vars(kind):
             raise RunError(
-                f"{kind.__name__} is not a dataclass, so its values cannot be recorded and two "
-                "instances would look the same. Decorate it with @dataclass(frozen=True, "
-                "eq=False, repr=False)."
+                f"{kind.__name__} is no dataclass, so nothing is known of its values and two of them "
+                "would look the same. Write @dataclass(frozen=True, eq=False, repr=False) above it."
             )
         values = {field.name: plain(getattr(self, field.name)) for field in fields(self)}
         return {"intervention": kind.__name__, **values}
@@ -211,8 +210,7 @@ def load_intervention(document: dict[str, Any]) -> Intervention:
         RunError: unknown kind.
     """
     if not isinstance(document, Mapping):
-        raise RunError(
-            f"{shown(document)} is not a saved intervention; expected what to_dict() returns.")
+        raise RunError(f"{shown(document)} is no intervention; expected what to_dict() returns.")
     values = dict(document)
     name = values.pop("intervention", "")
     import_module(EVERY_KIND)  # some belong to measurements
@@ -245,8 +243,7 @@ def check_layers(layers: Sequence[int], info: ModelInfo, what: str) -> None:
     wrong = [layer for layer in layers if not 0 <= layer < info.n_layers]
     if wrong:
         raise RunError(
-            f"{what} names layer {wrong[0]}, but {info.name!r} has layers 0 to "
-            f"{info.n_layers - 1}."
+            f"{what} names layer {wrong[0]}; {info.name!r} has layers 0 to {info.n_layers - 1}."
         )
 
 
@@ -269,7 +266,7 @@ def rows_at(segment: Segment, at: At) -> tuple[Tensor, Int[Tensor, " n"]]:
 
 Interventions = Annotated[
     Sequence[Intervention],
-    Called("a list of interventions such as [ZeroHeads([(5, 1)])], even for a single one"),
+    Called("a list of interventions such as [ZeroHeads([(5, 1)])], also of a single one"),
 ]
 """Interventions, applied in this order."""
 

@@ -54,9 +54,7 @@ class Isolate(NamedCut, Intervention):
         super().__post_init__()
         object.__setattr__(self, "layers", tuple(sorted(set(self.layers))))
         if not self.layers:
-            raise RunError(
-                "Isolate needs at least one layer. To run without isolation, omit the "
-                "intervention.")
+            raise RunError("Isolate needs at least one layer; without isolation leave it out.")
 
     @cached_property
     def cut(self) -> Cut:

@@ -37,7 +37,7 @@ class Reweight(Alike, Intervention):
         """
         if tuple(self.beta.shape[:2]) != (info.n_layers, info.n_heads):
             raise RunError(
-                f"beta is for {self.beta.shape[0]} layers and {self.beta.shape[1]} heads, but "
+                f"beta has {self.beta.shape[0]} layers and {self.beta.shape[1]} heads, "
                 f"{info.name!r} has {info.n_layers} and {info.n_heads}."
             )
 
@@ -50,8 +50,7 @@ class Reweight(Alike, Intervention):
         """One hook per layer."""
         if self.beta.shape[2] != segment.prompts.n_labels:
             raise RunError(
-                f"beta is for {self.beta.shape[2]} classes, but the prompts have "
-                f"{segment.prompts.n_labels}."
+                f"beta has {self.beta.shape[2]} classes, the prompts have {segment.prompts.n_labels}."
             )
         batch, rows = rows_at(segment, "target")
         if not len(batch):

@@ -47,14 +47,11 @@ class Suppress(NamedCut, Intervention):
         super().__post_init__()
         if (self.spans is None) == (self.positions is None) or self.spans == ():
             raise RunError(
-                "Suppress takes either spans to hide in every text (Suppress([3])) or token "
-                "intervals for each prompt (Suppress(positions=[[(4, 9)], ...])); give exactly "
-                "one of them."
+                "Suppress hides spans of every text (Suppress([3])) or given intervals of tokens of "
+                "each prompt (Suppress(positions=[[(4, 9)], ...])); give one of them."
             )
         if self.layers is not None and not self.layers:
-            raise RunError(
-                "Suppress needs at least one layer. To run without suppression, omit the "
-                "intervention.")
+            raise RunError("Suppress needs at least one layer; without suppression leave it out.")
         _ = self.cut
 
     @cached_property
