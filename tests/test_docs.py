@@ -175,6 +175,8 @@ NEEDS = {
     "gap between true and false demonstrations": "harm",
     "harm of false demonstrations, logits": "harm",
     "function vector gain, logits": "*Function vector*",
+    "matching of the chosen heads": "heads that match prefixes",
+    "promoting of the chosen heads, logits": "and promote the false label",
 }
 """How the page of claims writes what they need."""
 ENOUGH = {
