@@ -36,7 +36,7 @@ class AddVector(ByTarget, Intervention):
     at: At = "target"
 
     def check(self, info: ModelInfo) -> None:
-        """Refuse a layer or a vector size the model does not have.
+        """Reject a layer or a vector size the model does not have.
 
         Raises:
             RunError: names it.

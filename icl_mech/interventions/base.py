@@ -79,7 +79,7 @@ class Intervention(ABC):
         """The hooks that apply this intervention to one segment; none where it changes nothing."""
 
     def check(self, info: ModelInfo) -> None:
-        """Refuse layers or heads the model does not have.
+        """Reject layers or heads the model does not have.
 
         Raises:
             RunError: names what is out of range.
@@ -92,7 +92,7 @@ class Intervention(ABC):
             )
 
     def check_prompts(self, prompts: PromptBatch) -> None:
-        """Refuse prompts it cannot be applied to; called with all prompts of the run, not a subset.
+        """Reject prompts it cannot be applied to; called with all prompts of the run, not a subset.
 
         Raises:
             IclMechError: says what was found and what was expected.
@@ -212,7 +212,8 @@ def load_intervention(document: dict[str, Any]) -> Intervention:
     """
     if not isinstance(document, Mapping):
         raise RunError(
-            f"{shown(document)} is not a saved intervention; expected what to_dict() returns.")
+            f"{shown(document)} is not a saved intervention; expected what to_dict() returns."
+        )
     values = dict(document)
     name = values.pop("intervention", "")
     import_module(EVERY_KIND)  # some belong to measurements
@@ -237,7 +238,7 @@ def holds_tensor(hint: object) -> bool:
 
 
 def check_layers(layers: Sequence[int], info: ModelInfo, what: str) -> None:
-    """Refuse layers the model does not have.
+    """Reject layers the model does not have.
 
     Raises:
         RunError: names them.
@@ -245,8 +246,7 @@ def check_layers(layers: Sequence[int], info: ModelInfo, what: str) -> None:
     wrong = [layer for layer in layers if not 0 <= layer < info.n_layers]
     if wrong:
         raise RunError(
-            f"{what} names layer {wrong[0]}, but {info.name!r} has layers 0 to "
-            f"{info.n_layers - 1}."
+            f"{what} names layer {wrong[0]}, but {info.name!r} has layers 0 to {info.n_layers - 1}."
         )
 
 

@@ -49,7 +49,7 @@ class NamedCut(ABC):
         """The equivalent `Cut`."""
 
     def check(self, info: ModelInfo) -> None:
-        """Refuse layers and heads the model does not have.
+        """Reject layers and heads the model does not have.
 
         Raises:
             RunError: names them.
@@ -61,7 +61,7 @@ class NamedCut(ABC):
             raise RunError(f"{what} names head {wrong[0]}; heads are 0 to {info.n_heads - 1}.")
 
     def check_prompts(self, prompts: PromptBatch) -> None:
-        """Refuse prompts that lack the tokens it names.
+        """Reject prompts that lack the tokens it names.
 
         Raises:
             IclMechError: says what was found and what was expected.
@@ -190,7 +190,9 @@ class Cut(NamedCut, Intervention):
                 try:
                     object.__setattr__(self, name, TokenSet(**given))
                 except TypeError as error:
-                    raise RunError(f"{name}={given} is not a valid set of tokens: {error}.") from None
+                    raise RunError(
+                        f"{name}={given} is not a valid set of tokens: {error}."
+                    ) from None
         if self.heads is not None:
             object.__setattr__(self, "heads", conformed("heads", self.heads, Heads))
         super().__post_init__()
@@ -246,7 +248,7 @@ class Cut(NamedCut, Intervention):
         return sorted(set(range(n_layers) if self.layers is None else self.layers))
 
     def check_prompts(self, prompts: PromptBatch) -> None:
-        """Refuse prompts in which there is nothing to cut.
+        """Reject prompts in which there is nothing to cut.
 
         Raises:
             PromptError: a prompt without such tokens, or without an edge between them.

@@ -55,8 +55,8 @@ class Isolate(NamedCut, Intervention):
         object.__setattr__(self, "layers", tuple(sorted(set(self.layers))))
         if not self.layers:
             raise RunError(
-                "Isolate needs at least one layer. To run without isolation, omit the "
-                "intervention.")
+                "Isolate needs at least one layer. To run without isolation, omit the intervention."
+            )
 
     @cached_property
     def cut(self) -> Cut:

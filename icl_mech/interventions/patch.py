@@ -73,11 +73,13 @@ class Patch(Intervention):
         if (self.source is None) == (self.values is None):
             raise RunError(
                 "A Patch needs exactly one of source= (prompts to take values from) and values= "
-                "(the values themselves).")
+                "(the values themselves)."
+            )
         if self.mean and self.source is None:
             raise RunError(
                 "mean=True averages over the prompts of source=. If you give values=, average "
-                "them yourself.")
+                "them yourself."
+            )
         _ = self.place
         if self.values is not None and not (
             2 <= self.values.ndim <= 4 and self.values.shape[-2] == len(chosen)
@@ -100,7 +102,7 @@ class Patch(Intervention):
         return tuple((layer, head) for layer, head in pairs)
 
     def check(self, info: ModelInfo) -> None:
-        """Refuse layers, heads and sizes the model does not have.
+        """Reject layers, heads and sizes the model does not have.
 
         Raises:
             RunError: names them.
@@ -118,7 +120,7 @@ class Patch(Intervention):
             )
 
     def check_prompts(self, prompts: PromptBatch) -> None:
-        """Refuse prompts whose roles do not align with those the values come from.
+        """Reject prompts whose roles do not align with those the values come from.
 
         Raises:
             PromptError: which prompt does not, and why.
@@ -193,11 +195,13 @@ class Patch(Intervention):
         if self.values is None:
             raise RunError(
                 "A Patch has no values yet. Run it through an analysis or engine.run, which fill "
-                "them in.")
+                "them in."
+            )
         values = to_device(self.values, batch.device)
         if values.ndim == 4 and max(segment.indices) >= len(values):
             raise RunError(
-                f"{self!r} holds values for {len(values)} prompts, but the run has more.")
+                f"{self!r} holds values for {len(values)} prompts, but the run has more."
+            )
         numbers = to_device(torch.tensor(segment.indices), batch.device)[batch]
         if values.ndim == 4:
             laid = values[numbers, slots]

@@ -40,7 +40,7 @@ class Place:
     demo: Natural | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a demonstration together with tokens that belong to none.
+        """Reject a demonstration together with tokens that belong to none.
 
         Raises:
             RunError: says what can be given.
@@ -106,7 +106,7 @@ class Place:
         return [stretch for stretch in stretches if stretch[-1]]
 
     def check_aligned(self, prompts: PromptBatch, source: PromptBatch, *, every: bool) -> None:
-        """Refuse prompts that do not align here.
+        """Reject prompts that do not align here.
 
         Args:
             prompts: Prompts of the run.

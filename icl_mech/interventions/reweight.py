@@ -30,7 +30,7 @@ class Reweight(Alike, Intervention):
     beta: Float[Tensor, "layer head label"]
 
     def check(self, info: ModelInfo) -> None:
-        """Refuse a beta whose size does not match the model.
+        """Reject a beta whose size does not match the model.
 
         Raises:
             RunError: names both sizes.

@@ -54,7 +54,8 @@ class Suppress(NamedCut, Intervention):
         if self.layers is not None and not self.layers:
             raise RunError(
                 "Suppress needs at least one layer. To run without suppression, omit the "
-                "intervention.")
+                "intervention."
+            )
         _ = self.cut
 
     @cached_property
@@ -65,7 +66,7 @@ class Suppress(NamedCut, Intervention):
         return Cut(columns, self.rows, layers=layers, itself=self.rows == "all")
 
     def check_prompts(self, prompts: PromptBatch) -> None:
-        """Refuse spans that a prompt does not have.
+        """Reject spans that a prompt does not have.
 
         Raises:
             PromptError: names the span and the prompt.

@@ -72,12 +72,12 @@ class TokenSet:
         check_fields(self)
         if self.units is not None and not self.units:
             raise RunError(
-                "units=() selects no demonstration or span; to select all of them use None.")
+                "units=() selects no demonstration or span; to select all of them use None."
+            )
         alone = {"all", "before", "after", "random"}.intersection(self.names)
         if alone and (len(self.names) > 1 or self.units is not None):
             raise RunError(
-                f"{min(alone)!r} cannot be combined with other names or with units=; give it "
-                "alone."
+                f"{min(alone)!r} cannot be combined with other names or with units=; give it alone."
             )
         for start, stop in (
             p for given in self.positions or () for p in given if isinstance(p, tuple)
@@ -99,7 +99,7 @@ class TokenSet:
         return self.positions is None and self.at == "random" and self.redraw == "layer"
 
     def check(self, prompts: PromptBatch) -> None:
-        """Refuse positions given for a different number of prompts.
+        """Reject positions given for a different number of prompts.
 
         Raises:
             RunError: names both numbers.

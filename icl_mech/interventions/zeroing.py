@@ -46,14 +46,15 @@ class ZeroHeads(ByTarget, Intervention):
         super().__post_init__()
         if not pairs or len(set(pairs)) < len(pairs):
             raise RunError(
-                f"ZeroHeads needs (layer, head) pairs without duplicates; got {self.heads}.")
+                f"ZeroHeads needs (layer, head) pairs without duplicates; got {self.heads}."
+            )
         if self.means is not None and len(self.means) != len(pairs):
             raise RunError(
                 f"There are {len(self.means)} means for {len(pairs)} heads; give one row per head."
             )
 
     def check(self, info: ModelInfo) -> None:
-        """Refuse heads the model does not have.
+        """Reject heads the model does not have.
 
         Raises:
             RunError: names them.
@@ -94,7 +95,8 @@ class ZeroHeads(ByTarget, Intervention):
         if self.kind == "mean" and self.means is None:
             raise RunError(
                 "ZeroHeads(kind='mean') has no means yet. Run it through an analysis, which "
-                "measures them.")
+                "measures them."
+            )
         hooks: list[Hook] = []
         for layer in sorted({layer for layer, _ in self.heads}):
             chosen = [i for i, (head_layer, _) in enumerate(self.heads) if head_layer == layer]
@@ -177,7 +179,7 @@ class ZeroLayers(ByTarget, Intervention):
             )
 
     def check(self, info: ModelInfo) -> None:
-        """Refuse a start the model does not have."""
+        """Reject a start the model does not have."""
         super().check(info)
         check_layers([self.start], info, "ZeroLayers")
 

@@ -100,9 +100,7 @@ def pairs(run: Run) -> int:
     return len(result.answers)
 
 
-UNTESTED = (
-    "The chosen heads were not scored on prompts that did not choose them, so this cannot be judged."
-)
+UNTESTED = "The chosen heads were not scored on prompts that did not choose them, so this cannot be judged."
 
 FINAL_GAP = Effect(
     "final gap",
