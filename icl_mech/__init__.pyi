@@ -1329,7 +1329,7 @@ def anchor_agreement(
 
     Args:
         model: TransformerBridge, HookedTransformer or adapted model.
-        prompts: Texts with at least `proximity` + 3 spans each, see `texts`.
+        prompts: Texts with at least `proximity` + 4 spans each, see `texts`.
         proximity: Number of following spans that scores leave out, the span itself included.
         top: Number of receiver heads, chosen for each text from the others.
         temperature: Temperature of the compared distributions, see `suppression`.

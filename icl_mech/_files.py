@@ -41,7 +41,7 @@ def replace_file(file: Path, content: bytes, error: type[IclMechError]) -> None:
             raise
     except (OSError, ValueError) as problem:
         raise error(
-            f"{str(file)!r} cannot be written: {problem}. Give a file in a folder that you may write to."
+            f"{str(file)!r} cannot be written: {problem}. Give a file in a writable folder."
         ) from problem
 
 

@@ -266,13 +266,13 @@ def _tensor(given: object, kind: Any) -> Any:
     if isinstance(given, Tensor) and given.layout is not torch.strided:
         raise Misfit("; expected a dense tensor: give it .to_dense().")
     if kind.dim_str.split()[:1] == ["batch"] and not len(given):
-        raise Misfit("; expected one prompt at least.")
+        raise Misfit("; expected at least one prompt.")
     return given
 
 
 def _expected(given: object, kind: type) -> str:
     if isinstance(given, type) and get_origin(given) is None and issubclass(given, kind):
-        return f"; give a value, {given.__name__}(...), not the class."
+        return f"; give an instance, {given.__name__}(...), not the class."
     article = "an" if kind.__name__[0] in "AEIOU" else "a"
     return f"; expected {article} {kind.__name__}."
 

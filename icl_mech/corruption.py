@@ -12,7 +12,7 @@ from icl_mech.errors import TaskError, near_matches
 LabelSetting = Literal[
     "correct", "permuted", "half_permuted", "random", "random_incorrect", "shuffled", "other"
 ]
-"""Label settings; `other` is for open answers only: the answer of another relation."""
+"""Label settings; `other` is for free-form answers only: the answer of another relation."""
 
 SETTINGS: tuple[LabelSetting, ...] = get_args(LabelSetting)[:-1]
 
@@ -86,8 +86,8 @@ def check_share(share: float, setting: LabelSetting) -> None:
     """
     if setting in ("correct", "half_permuted", "shuffled"):
         raise TaskError(
-            f"false_share={share} with the label setting {setting!r}, which has none of its own; "
-            "choose 'permuted', 'random' or 'random_incorrect', or leave false_share out."
+            f"false_share={share} has no effect with the label setting {setting!r}; choose "
+            "'permuted', 'random' or 'random_incorrect', or leave false_share out."
         )
     if not 0 <= share <= 1:
         raise TaskError(f"false_share={share}; it is a probability, from 0 to 1.")

@@ -1,4 +1,4 @@
-"""Types of all external documents: sweep files, lists of items, indexes of results.
+"""Types of all external documents: sweep files, lists of runs, indexes of results.
 
 A document is read from a regular file of bounded size, and its values are validated against a model;
 errors name the place in the document. Meaning - whether a layer exists, whether a variant is known - is
@@ -26,24 +26,24 @@ DEEPEST = 60
 """Maximum depth of nested values."""
 
 SEEDS, ITEMS = 100_000, 1_000_000
-"""Maximum number of seeds and of items of a sweep."""
+"""Maximum number of seeds and of runs of a sweep."""
 
 
 def content_of_file(path: Path, error: type[IclMechError], *, kind: str = ".json") -> bytes:
     """The bytes of a regular file that is not larger than its kind allows.
 
     Raises:
-        IclMechError: of the kind given; it is a pipe, a device or a folder, or too large.
+        IclMechError: of the given class; it is a pipe, a device or a folder, or too large.
         OSError: it cannot be read.
     """
     status = path.stat()
     if not stat.S_ISREG(status.st_mode):
-        raise error(f"{str(path)!r} is no file but a {_kind(status.st_mode)}; expected a file.")
+        raise error(f"{str(path)!r} is a {_kind(status.st_mode)}; expected a file.")
     most = LARGEST[kind]
     if status.st_size > most:
         raise error(
-            f"{str(path)!r} has {status.st_size / MEBIBYTE:.0f} MiB; files of this kind have at most "
-            f"{most / MEBIBYTE:.0f} MiB."
+            f"{str(path)!r} has {status.st_size / MEBIBYTE:.0f} MiB; files of this kind may have "
+            f"at most {most / MEBIBYTE:.0f} MiB."
         )
     return path.read_bytes()
 
@@ -63,7 +63,7 @@ def read_yaml(path: Path, error: type[IclMechError]) -> Any:
     """The values of a YAML file.
 
     Raises:
-        IclMechError: of the kind given; it cannot be read, or is no YAML of plain values.
+        IclMechError: of the given class; it cannot be read, or is not YAML with plain values.
     """
     import yaml
 
@@ -77,10 +77,10 @@ def read_yaml(path: Path, error: type[IclMechError]) -> Any:
 
 
 def check_plain(found: object, error: type[IclMechError], where: str) -> None:
-    """Reject values that are nested too deep or are not plain.
+    """Reject values that are nested too deeply or are not plain.
 
     Raises:
-        IclMechError: of the kind given.
+        IclMechError: of the given class.
     """
     level: list[Any] = [found]
     for _ in range(DEEPEST):
@@ -88,20 +88,24 @@ def check_plain(found: object, error: type[IclMechError], where: str) -> None:
         for value in level:
             if isinstance(value, dict):
                 if not all(isinstance(key, str | int | float | bool | None) for key in value):
-                    raise error(f"{where!r} holds a mapping whose keys are not words.")
+                    raise error(
+                        f"{where!r} contains a mapping whose keys are not plain values (text, "
+                        "numbers)."
+                    )
                 inside += value.values()
             elif isinstance(value, list):
                 inside += value
             elif not isinstance(value, str | int | float | bool | None):
                 raise error(
-                    f"{where!r} holds {str(value)[:60]!r}, a {type(value).__name__}; expected text, "
-                    "numbers, lists and mappings. Put it in quotation marks if it is text."
+                    f"{where!r} holds {str(value)[:60]!r}, a {type(value).__name__}; expected "
+                    "text, numbers, lists and mappings. If it is meant as text, put it in "
+                    "quotation marks."
                 )
         if len(inside) > ITEMS:
-            raise error(f"{where!r} holds more than {ITEMS} values side by side.")
+            raise error(f"{where!r} contains more than {ITEMS} values at one level of nesting.")
         level = inside
     if level:
-        raise error(f"{where!r} holds values nested more than {DEEPEST} deep.")
+        raise error(f"{where!r} contains values nested more than {DEEPEST} levels deep.")
 
 
 def fitted(kind: str, values: object, error: type[IclMechError], where: str) -> dict[str, Any]:
@@ -114,7 +118,7 @@ def fitted(kind: str, values: object, error: type[IclMechError], where: str) -> 
         where: The document, for messages.
 
     Raises:
-        IclMechError: of the kind given; names the first entry that does not fit.
+        IclMechError: of the given class; names the first entry that does not fit.
     """
     from pydantic import ValidationError
 
@@ -122,7 +126,7 @@ def fitted(kind: str, values: object, error: type[IclMechError], where: str) -> 
         return models()[kind].model_validate(values, strict=True).model_dump()
     except (ValidationError, RecursionError) as problem:
         if isinstance(problem, RecursionError):
-            raise error(f"{where}: values nested too deep.") from None
+            raise error(f"{where}: values are nested too deeply.") from None
         first, *others = problem.errors()
         # Among several alternatives, the one matched deepest is the most informative.
         alike = [issue for issue in others if issue["loc"][:1] == first["loc"][:1]]
@@ -185,7 +189,7 @@ def _of_folders() -> dict[str, type["BaseModel"]]:
     short = Annotated[str, Field(max_length=4096)]
 
     class ItemEntry(BaseModel, extra="forbid", strict=True):
-        """One item of a sweep."""
+        """One run of a sweep."""
 
         model: words
         task: words
@@ -253,7 +257,7 @@ def json_of(path: Path, error: type[IclMechError]) -> Any:
     """The values of a JSON file a user gave.
 
     Raises:
-        IclMechError: of the kind given; it cannot be read, or holds no JSON.
+        IclMechError: of the given class; it cannot be read, or is not JSON.
     """
     try:
         values = json.loads(content_of_file(path, error).decode("utf-8"))

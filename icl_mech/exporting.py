@@ -18,7 +18,7 @@ try:
     from nbconvert.preprocessors import Preprocessor
 except ImportError as error:
     raise ImportError(
-        "Writing a notebook as a page needs nbconvert: pip install nbconvert"
+        "Exporting a notebook as HTML requires nbconvert: pip install nbconvert"
     ) from error
 from nbformat.v4 import output_from_msg
 from traitlets.config import Config

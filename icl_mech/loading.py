@@ -53,15 +53,15 @@ def load(
         kind: What it must be, such as `icl_mech.Sweep`; type checkers then know it, too.
 
     Raises:
-        ResultError: a folder without any of these, another kind, a kind that is no class, or damaged files.
+        ResultError: a folder without any of these, another kind, a kind that is not a class, or damaged files.
         RunError: a lens of another model.
     """
     if not isinstance(kind, type):
-        raise ResultError(f"kind={kind!r} is no class; give one, such as kind=icl_mech.Sweep.")
+        raise ResultError(f"kind={kind!r} is not a class; give one, such as kind=icl_mech.Sweep.")
     loaded = _loaded(given_path(folder), model)
     if not isinstance(loaded, kind):
         raise ResultError(
-            f"{str(folder)!r} holds a {type(loaded).__name__}, expected {kind.__name__}."
+            f"{str(folder)!r} contains a {type(loaded).__name__}; expected a {kind.__name__}."
         )
     return loaded
 
@@ -69,12 +69,18 @@ def load(
 def _loaded(place: Path, model: object) -> Analysis | Sweep | Result:
     if place.suffix == ".pt" or isfile(place / "params.pt"):
         if model is None:
-            raise ResultError(f"{str(place)!r} is a published lens; give model=, which it is for.")
+            raise ResultError(
+                f"{str(place)!r} is a published lens; also give the model it was fitted to, as "
+                "model=."
+            )
         return _published(place, adapt(model))
     index = next((name for name in KINDS if isfile(place / name)), None)
     if index is None:
-        holds = f"holds none of {', '.join(INDEXES)}, so nothing that was saved by icl_mech."
-        gone = "is not there; give the folder of a run, such as runs/analysis."
+        holds = (
+            f"contains none of {', '.join(INDEXES)}, so icl_mech did not save it; give the folder "
+            "of a run."
+        )
+        gone = "does not exist; give the folder of a run, such as runs/analysis."
         raise ResultError(f"{str(place)!r} {holds if exists(place) else gone}")
     loaded: Analysis | Sweep | Result = KINDS[index].load(place)
     if model is not None and isinstance(loaded, FittedLens):
@@ -95,14 +101,15 @@ def _published(place: Path, model: LanguageModel) -> FittedLens:
         name, maps = _translators(place) if isdir(place) else _jacobians(place, info.n_layers - 1)
     except UNREADABLE as error:
         raise ResultError(
-            f"{str(place)!r} is no lens as tuned-lens or jlens writes it for {info.n_layers} layers: "
-            f"{type(error).__name__}: {str(error).partition('. ')[0]}"
+            f"{str(place)!r} is not a lens in the format of tuned-lens or jlens for "
+            f"{info.n_layers} layers: {type(error).__name__}: {str(error).partition('. ')[0]}"
         ) from error
     if info.processed_weights or (name and _last(name) != _last(info.name)):
         raise RunError(
-            f"The published lens is for {name or 'a model'} as it is on the hub; this is {info.name!r}"
-            f"{', its weights folded or centred' * info.processed_weights}. Load that with load_model; "
-            "maps that fit nevertheless are given to TunedLens.given or JacobianLens.given."
+            f"The published lens is for {name or 'a model'} as published on the hub, but this is "
+            f"{info.name!r}{', its weights folded or centred' * info.processed_weights}. Load the "
+            "published model with load_model; if the maps fit nevertheless, pass them to "
+            "TunedLens.given or JacobianLens.given."
         )
     lens = kind.made(model, {"published": name or place.name}, **maps)
     lens.check_model(model)
@@ -124,7 +131,7 @@ def _jacobians(file: Path, last: int) -> tuple[str, dict[str, Tensor]]:
     state = torch.load(file, map_location="cpu", weights_only=True)
     about = state.get("metadata", {})
     if sorted(state["J"]) != [*range(last)] or about.get("target_layer", last) not in (-1, last):
-        raise ValueError(f"it maps from other layers than 0 to {last - 1}, or not to {last}")
+        raise ValueError(f"it does not map from layers 0 to {last - 1} to layer {last}")
     jacobians = [state["J"][row].float() for row in range(last)]
     maps = torch.stack([torch.eye(len(jacobians[0])), *jacobians])
     return str(about.get("model_name") or ""), {"jacobian": maps}

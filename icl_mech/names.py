@@ -25,7 +25,7 @@ _ADDRESS = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 
 def version(package: str) -> str:
-    """The version of an installed package; for this one, if not installed, that of its checkout, marked.
+    """The version of an installed package; for this one, if not installed, the marked version of its checkout.
 
     Raises:
         IclMechError: another package is not installed, or lacks the metadata that holds its version.
@@ -82,18 +82,21 @@ def kind_at(address: str, kind: type[Any], error: type[IclMechError]) -> Any:
     """The object at an address: a value of a kind, or a class of such values.
 
     Raises:
-        IclMechError: of the kind given; there is no such module or name, or the object is of another kind.
+        IclMechError: of the given class; there is no such module or name, or the object is of another kind.
     """
     what = kind.__name__
     if not is_address(address):
-        raise error(f"{address!r} is no address; write module:Name, such as my_module:My{what}.")
+        raise error(
+            f"{address!r} is not an address; write module:Name, such as my_module:My{what}."
+        )
     module_name, _, name = address.partition(":")
     try:
         module = import_module(module_name)
     except Exception as problem:
         raise error(
-            f"{address!r}: the module {module_name!r} cannot be imported ({type(problem).__name__}: {problem}). "
-            "It must lie in the folder where the command is called, or be installed."
+            f"{address!r}: the module {module_name!r} cannot be imported "
+            f"({type(problem).__name__}: {problem}). It must be in the folder from which the "
+            "command is run, or be installed."
         ) from problem
     target = getattr(module, name, None)
     if isinstance(target, kind) or is_kind(target, kind):
@@ -105,7 +108,7 @@ def kind_at(address: str, kind: type[Any], error: type[IclMechError]) -> Any:
         for key, value in vars(module).items()
         if isinstance(value, kind) or is_kind(value, kind)
     ]
-    hint = near_matches(name, known) if known else f"It holds no {what}."
+    hint = near_matches(name, known) if known else f"It contains no {what}."
     raise error(f"The module {module_name!r} has no {name!r}. {hint}")
 
 
@@ -113,7 +116,7 @@ def at_address(address: str, kind: type[Any], error: type[IclMechError]) -> Any:
     """The value at an address; a class is instantiated with its defaults.
 
     Raises:
-        IclMechError: of the kind given; there is none, or it has no defaults.
+        IclMechError: of the given class; there is none, or it has no defaults.
     """
     target = kind_at(address, kind, error)
     if not isinstance(target, type):
@@ -122,8 +125,8 @@ def at_address(address: str, kind: type[Any], error: type[IclMechError]) -> Any:
         return target()
     except (TypeError, IclMechError) as problem:
         raise error(
-            f"{address!r} cannot be made with its defaults ({problem}); put a value into the module, and "
-            "give its name."
+            f"{address!r} cannot be created with its defaults ({problem}); create a value in the "
+            "module, and give its name."
         ) from problem
 
 

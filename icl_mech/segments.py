@@ -263,7 +263,7 @@ class Segment:
 
 
 def check_fits(model: LanguageModel, prompts: PromptBatch) -> None:
-    """Refuse prompts this model cannot run.
+    """Reject prompts this model cannot run.
 
     Raises:
         PromptError: prompts of another tokenizer, token ids outside the vocabulary, or a prompt
@@ -275,8 +275,8 @@ def check_fits(model: LanguageModel, prompts: PromptBatch) -> None:
         raise PromptError(
             f"The prompts were built with the tokenizer {made_by['name']!r} (fingerprint "
             f"{made_by['fingerprint']}), but {model.info.name!r} has {identity['name']!r} "
-            f"({identity['fingerprint']}), to which their ids mean other texts. Build them with this "
-            "model: build_prompts(task, model)."
+            f"({identity['fingerprint']}), in which their ids stand for other texts. Build them "
+            "with this model: build_prompts(task, model)."
         )
     longest = int(prompts.lengths.max())
     if longest > model.info.n_ctx:
@@ -287,8 +287,8 @@ def check_fits(model: LanguageModel, prompts: PromptBatch) -> None:
     largest = max(max(prompt.tokens) for prompt in prompts)
     if largest >= model.info.d_vocab:
         raise PromptError(
-            f"A prompt holds token id {largest}, the vocabulary of {model.info.name!r} has "
-            f"{model.info.d_vocab}; the prompts were built with another model's tokenizer."
+            f"A prompt contains token id {largest}, but the vocabulary of {model.info.name!r} has "
+            f"{model.info.d_vocab} entries; the prompts were built with another model's tokenizer."
         )
 
 

@@ -252,7 +252,7 @@ def test_small_pictures_have_the_colours_of_their_theme(gallery, entries):
     cut = gallery.figure_of(DOCS, entries["edge_cuts"])
     assert gallery.small(cut).count("these edges") == 3
     assert ">0.2<" not in gallery.small(cut)  # of the place that no panel stands in
-    assert "Likeliest next word" not in gallery.small(gallery.figure_of(DOCS, entries["top_words"]))
+    assert "probable next word" not in gallery.small(gallery.figure_of(DOCS, entries["top_words"]))
 
 
 @pytest.mark.parametrize("name", GUIDES)

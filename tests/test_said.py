@@ -143,7 +143,7 @@ def test_the_closest_sentence_with_the_facts_takes_the_place(renewing, monkeypat
     renewing(NEWER, "slots", "Prompt 3", 512)
     assert read(renewing.path) == {
         "room": "0 new ones have room.",
-        "slots": "{} of 4 has {} tokens:",
+        "slots": "{} of … has {} tokens:",
     }
     monkeypatch.delenv(RENEW)
     renewing(NEWER, "room", "0")

@@ -8,7 +8,7 @@ const CLASS = {"present, not used": "present", "not shown": "shown-not", "cannot
 const classOf = status => CLASS[status] || status;
 const open = {groups: new Set(), detail: ""};
 
-/* Nodes are made one by one, so that no text is ever read as markup. */
+/* Nodes are created one by one, so that no text is ever parsed as markup. */
 function fill(node, attributes, children) {
   for (const [name, value] of Object.entries(attributes || {})) {
     if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
@@ -22,8 +22,8 @@ const svg = (name, attributes, ...children) => fill(document.createElementNS(SVG
 
 const counted = (count, one, many = `${one}s`) => `${count} ${count === 1 ? one : many}`;
 const minus = text => text.replace("-", "−");
-/* As the texts of the package have it (`wording.told`): two decimals, of two that are as near the even one; more where
-   two would read as exactly 0 or 1. */
+/* As in the texts of the package (`wording.told`): two decimals, rounded half to even; more if two would read as
+   exactly 0 or 1. */
 function rounded(own) {
   const places = [2, 3, 4].find(digits => { const shown = Number(own.toFixed(digits)); return !((shown === 0 && own !== 0) || (shown === 1 && own < 1)); }) ?? 5;
   const text = places === 2 && (own * 100) % 1 === 0.5 ? (2 * Math.round(own * 50) / 100).toFixed(2) : own.toFixed(places);
@@ -39,7 +39,7 @@ const short = text => text.includes(":") ? text.split(":")[0] : `${text.split(" 
 const words = text => String(text || "").replaceAll("_", " ");
 const plain = text => text.replace(/\*\*/g, "");
 
-/* --- the rows of the file as what is drawn: claims of studies, verdicts of runs and of means, curves --- */
+/* --- from the rows of the file to what is drawn: claims of studies, verdicts of runs and of means, curves --- */
 const weightsOf = {};
 for (const run of DATA.runs) (weightsOf[run.model] ||= new Set()).add(run.weights);
 for (const own of [...DATA.runs, ...DATA.claims]) {
@@ -92,7 +92,7 @@ function groupOf(own) {
 function setting(run) {
   const parts = [run.labels ? `${words(run.labels)} labels` : "texts"];
   if (run.shots !== null && run.shots !== undefined) parts.push(`${run.shots} per class`);
-  if (run.total) parts.push(`${run.total} in all`);
+  if (run.total) parts.push(`${run.total} in total`);
   return parts.join(", ");
 }
 
@@ -111,7 +111,7 @@ function sign(status) {
 }
 
 const WIDE = 112, HALF = WIDE / 2 - 5;
-/* Signed distance from what no effect would give: positive speaks for the claim. */
+/* Signed distance from the value without an effect: positive supports the claim. */
 const towards = (value, effect) => (value - effect.null) * (effect.rising ? 1 : -1);
 
 function reach(rows, claim) {
@@ -168,7 +168,7 @@ function shows(run, filter) {
   return Object.keys(KEYS).every(name => !filter[name] || KEYS[name](run) === filter[name])
     && filter.text.toLowerCase().split(/\s+/).every(word => run.hay.includes(word));
 }
-/* Published rows have no run: the filters of study and text hold for them, and of tasks and models those of their own. */
+/* Published rows have no run: filters of model and setting hide them; filters of task, study and text apply to them. */
 function showsPublished(own, filter) {
   const hay = [own.model, own.task, words(own.study), words(own.labels), "published"].join(" ").toLowerCase();
   return !filter.model && !filter.setting && (!filter.task || own.task === filter.task) && (!filter.study || own.study === filter.study)
@@ -213,7 +213,7 @@ function row(kind, head, owner, study, mosts, verdicts) {
   return owner.detail ? [found, owner.detail] : [found];
 }
 
-/* Published effects stand below the claims whose effects have these names. */
+/* Published effects are shown below the claims whose effects have these names. */
 function asVerdicts(own, study) {
   return study.claims.map(claim => {
     const effects = claim.effects.filter(effect => effect.name in own.effects).map(effect => ({name: effect.name, value: own.effects[effect.name]}));
@@ -249,7 +249,7 @@ function matrix(study, runs, published, whole) {
     const usual = outside.filter(own => /^mean/.test(own.task) && ["permuted", "correct"].includes(own.labels)).sort((a, b) => b.verdicts.length - a.verdicts.length).slice(0, 4);
     const list = wide || !usual.length ? outside : usual;
     const button = outside.length > usual.length && usual.length ? el("button", {type: "button", class: "group", "aria-expanded": String(wide), onclick: () => { open.groups[wide ? "delete" : "add"](key); draw(); }}, wide ? "Published numbers" : `Published numbers: ${list.length} of ${outside.length}`) : el("b", {}, "Published numbers");
-    body.append(el("tr", {}, el("th", {scope: "rowgroup"}, button), el("td", {colspan: study.claims.length}, el("span", {class: "of"}, "of papers, not measured here"))));
+    body.append(el("tr", {}, el("th", {scope: "rowgroup"}, button), el("td", {colspan: study.claims.length}, el("span", {class: "of"}, "from papers, not measured here"))));
     list.forEach(own => body.append(...row("published", el("span", {class: "in"}, own.model, " ", el("span", {class: "badge"}, "published"), el("span", {class: "of"}, `${words(own.task)}, ${words(own.labels)} labels`)), own, study, mosts, own.verdicts)));
     bodies.push(body);
   }
@@ -284,7 +284,7 @@ function drawCurves(runs, published) {
   const look = one => one.published ? "var(--c7)" : `var(--c${groups.indexOf(group(one)) % 7})`;
   const plainly = run => `${run.model} on ${run.task}${/correct/.test(run.labels) ? "" : ` (${words(run.labels)})`}`;
   const shown = own.filter(one => !one.published).map(one => known.get(one.run));
-  /* Curves of one name are told apart by what they differ in. */
+  /* Curves with the same name are distinguished by what differs between them. */
   const name = one => {
     if (one.published) return `${one.model}, ${one.task}`;
     const run = known.get(one.run), alike = shown.filter(other => plainly(other) === plainly(run));
@@ -293,7 +293,7 @@ function drawCurves(runs, published) {
   };
   chart.className = "";
   byId("told").textContent = "";
-  if (!own.length) { chart.replaceChildren(el("p", {class: "empty"}, "None of the runs that are shown holds this quantity.")); byId("lines").replaceChildren(); return; }
+  if (!own.length) { chart.replaceChildren(el("p", {class: "empty"}, "None of the selected runs has this quantity.")); byId("lines").replaceChildren(); return; }
   const across = Math.max(280, chart.clientWidth), high = Math.round(Math.min(420, Math.max(260, across * 0.46)));
   const margin = {l: 46, r: 12, t: 12, b: 42}, ends = own.flatMap(one => [...one.value, ...(own.length < 5 ? [...one.low, ...one.high] : [])]).filter(Number.isFinite);
   let [low, top] = [Math.min(...ends), Math.max(...ends)];
@@ -304,7 +304,7 @@ function drawCurves(runs, published) {
   for (let tick = Math.ceil(low / step) * step; tick <= top; tick += step) ticks.push(tick);
   const digits = step < 0.1 ? 2 : step < 1 ? 1 : 0, band = svg("path", {class: "band"});
   const lines = own.map(one => svg("path", {class: `line${one.published ? " outside" : ""}`, d: path(one.x, one.value), style: `--own:${look(one)}`}));
-  const picture = svg("svg", {viewBox: `0 0 ${across} ${high}`, height: high, role: "img", "aria-label": `${quantity.value} over depth, ${counted(own.length, "curve")}. All numbers are in the file of curves.`},
+  const picture = svg("svg", {viewBox: `0 0 ${across} ${high}`, height: high, role: "img", "aria-label": `${quantity.value} over depth, ${counted(own.length, "curve")}. All numbers are in the curves file.`},
     ticks.map(tick => [svg("path", {class: "rule", d: `M${margin.l} ${y(tick)}H${across - margin.r}`}), svg("text", {x: margin.l - 8, y: y(tick) + 4, "text-anchor": "end"}, minus(Math.abs(tick) < step / 1e6 ? "0" : tick.toFixed(digits)))]),
     [0, 0.25, 0.5, 0.75, 1].map(tick => svg("text", {x: x(tick), y: high - margin.b + 18, "text-anchor": tick === 1 ? "end" : "middle"}, String(tick))),
     svg("path", {class: "axis", d: `M${margin.l} ${margin.t}V${high - margin.b}H${across - margin.r}`}),
@@ -325,7 +325,7 @@ function drawCurves(runs, published) {
     const edge = end => y(Math.min(top, Math.max(low, end)));
     if (ends.length > 1) band.setAttribute("d", `M${ends.map(j => `${x(one.x[j])} ${edge(one.high[j])}`).join("L")}L${ends.reverse().map(j => `${x(one.x[j])} ${edge(one.low[j])}`).join("L")}Z`);
     const j = at === null ? one.value.findLastIndex(Number.isFinite) : at;
-    byId("told").textContent = `${name(one)}${one.published ? " (published)" : ""}: ${said(one.value[j], false)}${Number.isFinite(one.low[j]) ? ` [${said(one.low[j], false)}, ${said(one.high[j], false)}]` : ""} at ${one.x[j].toFixed(2)} of the depth.`;
+    byId("told").textContent = `${name(one)}${one.published ? " (published)" : ""}: ${said(one.value[j], false)}${Number.isFinite(one.low[j]) ? ` [${said(one.low[j], false)}, ${said(one.high[j], false)}]` : ""} at depth ${one.x[j].toFixed(2)}.`;
   }
   picture.addEventListener("pointermove", event => {
     const box = picture.getBoundingClientRect(), zoom = across / box.width, px = (event.clientX - box.x) * zoom, py = (event.clientY - box.y) * zoom;
@@ -346,11 +346,11 @@ function list(runs) {
   const rows = runs.map(run => el("tr", {}, el("td", {}, el("a", {href: `runs/${run.name}.html`}, `${run.model} on ${run.task}`)), el("td", {}, words(run.study)), el("td", {}, run.setting),
     el("td", {}, run.n), el("td", {}, run.seed), el("td", {}, run.verdicts.length ? el("span", {class: "verdicts"}, run.verdicts.map(own => el("span", {title: `${short(own.claim)}: ${own.status}`}, sign(own.status)))) : el("span", {class: "of"}, "no claims")),
     el("td", {}, run.date.slice(0, 10)), el("td", {class: "digest"}, run.weights.slice(0, 10), el("br"), run.prompts.slice(0, 10)), el("td", {}, el("a", {href: `runs/${run.name}.json`}, "JSON"))));
-  byId("list").replaceChildren(rows.length ? el("table", {class: "list"}, el("thead", {}, el("tr", {}, heads.map(own => el("th", {scope: "col"}, own)))), el("tbody", {}, rows)) : el("p", {class: "empty"}, "No run fits the filters."));
+  byId("list").replaceChildren(rows.length ? el("table", {class: "list"}, el("thead", {}, el("tr", {}, heads.map(own => el("th", {scope: "col"}, own)))), el("tbody", {}, rows)) : el("p", {class: "empty"}, "No run matches the filters."));
 }
 
 /* --- tables of what is shown --- */
-/* Spreadsheets take some texts for formulas; a mark before them prevents it. */
+/* Spreadsheets read some texts as formulas; a mark before them prevents this. */
 const field = value => {
   const text = typeof value === "string" ? (/^\s*[=+\-@'\t\r\n]/.test(value) ? `'${value}` : value) : value === null || value === undefined ? "" : String(value);
   return /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
@@ -384,7 +384,7 @@ function draw() {
     return own.length || outside.length ? matrix(study, own, outside, whole) : [];
   }).flat();
   const scrolled = [...document.querySelectorAll("#matrices .scroll")].map(own => own.scrollLeft);
-  byId("matrices").replaceChildren(...(tables.length ? tables : [el("p", {class: "empty"}, "None of the runs that are shown was judged on a claim.")]));
+  byId("matrices").replaceChildren(...(tables.length ? tables : [el("p", {class: "empty"}, "None of the selected runs was judged on a claim.")]));
   document.querySelectorAll("#matrices .scroll").forEach((own, i) => { own.scrollLeft = scrolled[i] || 0; });
   drawCurves(runs, published);
   list(runs);
@@ -398,9 +398,9 @@ function start() {
   byId("title").textContent = `What ${counted(DATA.runs.length, "run")} of ${counted(models.size, "model")} on ${counted(tasks.size, "task")} show`;
   document.title = `Atlas: ${counted(DATA.runs.length, "run")}`;
   const counts = STATUSES.map(status => [status, verdicts.filter(own => own.status === status).length]);
-  byId("lead").textContent = `Of ${counted(verdicts.length, "verdict")} of single runs ${counted(judged.length, "could", "could")} be judged: ${counts.slice(0, 4).filter(([, count]) => count).map(([status, count]) => `${count} ${status}`).join(", ")}.`;
+  byId("lead").textContent = `Of ${counted(verdicts.length, "verdict")} on single runs, ${counted(judged.length, "could", "could")} be judged: ${counts.slice(0, 4).filter(([, count]) => count).map(([status, count]) => `${count} ${status}`).join(", ")}.`;
   byId("key").append(...STATUSES.map(status => el("li", {}, sign(status), status)), el("li", {}, sign("published"), "published"));
-  byId("runs-lead").textContent = `Each run has a page of its own with all figures, prompts and numbers, which is loaded when it is opened.`;
+  byId("runs-lead").textContent = `Each run has its own page with all figures, prompts and numbers, loaded when you open it.`;
   byId("sources").append(...Object.values(DATA.published.sources).map(own => el("p", {class: "quiet"}, own)));
   byId("made").textContent = `Judged by ${DATA.versions}.`;
   options();

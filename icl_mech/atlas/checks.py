@@ -1,8 +1,8 @@
-"""Checks of a saved run before it is shown beside others: its origin is known, and it agrees with its samples.
+"""Checks of a saved run before it is shown with others: its origin is known, and it agrees with its samples.
 
-Checksums find damage. Whoever edits a number can make new ones, so numbers are compared with what they follow from:
-ends and means against the samples of single prompts, choices against scores, results against each other and against
-the prompts. Only `remeasured` finds samples that were made up as a whole.
+Checksums find damage. But a number can be edited together with its checksum, so numbers are compared with their source:
+interval ends and means with the per-prompt samples, choices with scores, results with each other and with
+the prompts. Only `remeasured` finds samples that were invented as a whole.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,13 +36,13 @@ from icl_mech.sweeps.config import measurement
 from icl_mech.sweeps.reading import bounds_of
 
 TOLERANCE = 1e-4
-"""Largest difference of a number from what it follows from, relative to the largest of its tensor."""
+"""Largest difference between a number and its recomputed value, relative to the largest value of its tensor."""
 
 REMEASURED = 1e-3
-"""The same where it was measured again, perhaps on another processor."""
+"""The same for numbers that were measured again, perhaps on another processor."""
 
 FLIPPED = 0.05
-"""Fraction of choices that may differ between two runs: near ties fall either way."""
+"""Fraction of choices that may differ between two runs, because near ties may go either way."""
 
 NEEDED = [
     "measurement",
@@ -55,18 +55,18 @@ NEEDED = [
 ]
 NEEDED += [f"versions.{name}" for name in VERSIONED]
 DRAWN = ["prompts.seed", "prompts.task.name"]
-"""Entries of the provenance that identify what was measured; `DRAWN` only where prompts were drawn."""
+"""Entries of the provenance that identify what was measured; `DRAWN` only if prompts were drawn."""
 
 
 OUTCOMES = {"outcome": (0.0, 1.0), "change": (-1.0, 1.0), **RANGES}
-"""Bounds of the values of single prompts, by their kind."""
+"""Bounds of per-prompt values, by their kind."""
 
 
 def examined(folder: str | Path) -> Analysis:
-    """A saved run that may be shown: read, and every check passed.
+    """Load a saved run that passes every check and may be shown.
 
     Raises:
-        ResultError: damaged files, provenance that is not complete or of other versions, or numbers that are
+        ResultError: damaged files, provenance that is incomplete or from other versions, or numbers that are
             impossible or do not follow from their samples.
     """
     run = Analysis.load(folder)
@@ -82,8 +82,8 @@ def refuse(folder: object, faults: Sequence[str]) -> None:
     """
     if faults:
         raise ResultError(
-            f"{str(folder)!r} is not taken into an atlas: {'; '.join(faults[:3])}. Nothing was written; "
-            "measure it again with this version and add what that saves."
+            f"{str(folder)!r} cannot be part of an atlas: {'; '.join(faults[:3])}. Nothing was written; "
+            "measure it again with this version, and add the new run."
         )
 
 
@@ -106,7 +106,7 @@ def entry(origin: object, path: str) -> Any:
 def _origins(run: Analysis) -> Iterator[str]:
     """Faults of the provenance of its results: missing entries, and entries that disagree."""
     if not run.prompts or not measured(run):
-        yield "it holds no measurement or no prompts, expected both"
+        yield "it holds no measurement or no prompts, but both are needed"
         return
     current, saved = version("icl-mech"), {batch.digest for batch in run.prompts}
     whole, first = len(run.prompts[0]), next(iter(measured(run)))
@@ -117,16 +117,16 @@ def _origins(run: Analysis) -> Iterator[str]:
         drawn = {"shots", "total"} & {*(origin.get("prompts") or ())}
         for path in (*NEEDED, *(DRAWN if drawn else ())):
             if entry(origin, path) in (None, ""):
-                yield f"the provenance of {name} lacks {path}, expected all of it"
+                yield f"the provenance of {name} lacks {path}"
         made = str(entry(origin, "versions.icl-mech"))
         if made.split(".")[:2] != current.split(".")[:2]:
-            yield f"{name} was made by icl-mech {made}, expected {current}, whose studies judge it"
+            yield f"{name} was made by icl-mech {made}, but the studies of version {current} judge it"
         for what in ("versions", "model.weights", "model.name"):
             if entry(origin, what) != entry(run.results[first].provenance, what):
-                yield f"{what} of {name} and of {first} differ, expected one model and environment"
+                yield f"{what} of {name} and of {first} differ, but a run has one model and environment"
         digest, count = entry(origin, "prompts.digest"), entry(origin, "prompts.count")
         if digest not in saved and count == whole and not isinstance(result, FalseInductionResult):
-            yield f"{name} is of prompts {digest}, expected those that are kept: {', '.join(saved)}"
+            yield f"{name} was measured on prompts {digest}, but the saved prompts are {', '.join(saved)}"
 
 
 def _values(run: Analysis) -> Iterator[str]:
@@ -143,7 +143,7 @@ def _values(run: Analysis) -> Iterator[str]:
                 low, high = ends or (-torch.finfo().max, torch.finfo().max)
                 known = values.double().nan_to_num(low, torch.inf, -torch.inf)
                 if not low - TOLERANCE <= known.min() <= known.max() <= high + TOLERANCE:
-                    yield f"{key} of {name} has values outside of {low:g} to {high:g}"
+                    yield f"{key} of {name} has values outside the range {low:g} to {high:g}"
         try:
             again = REMADE[type(result)](result, run) if type(result) in REMADE else {}
         except (IclMechError, LookupError, ValueError, RuntimeError) as error:
@@ -151,10 +151,10 @@ def _values(run: Analysis) -> Iterator[str]:
             continue
         for field, expected in again.items():
             if not alike(getattr(result, field), expected, TOLERANCE):
-                yield f"{field} of {name} is not what follows from its samples, {_few(expected)}"
+                yield f"{field} of {name} does not follow from its samples, {_few(expected)}"
 
 
-# --- fields that follow from samples, or from other results of the run; claims rest on these ---
+# --- fields that follow from samples, or from other results of the run; claims depend on these ---
 
 
 def _flow(result: FlowScores, _: Analysis) -> Mapping[str, Any]:
@@ -190,7 +190,7 @@ def _exit(result: EarlyExitResult, run: Analysis) -> Mapping[str, Any]:
 
 
 def _predictions(result: Predictions, run: Analysis) -> Mapping[str, Any]:
-    """Classes from scores, and log-probabilities, which differ between label words as their logits do."""
+    """Classes from scores, and log-probabilities, whose differences between label words equal those of the logits."""
     if result.provenance.get("variants", {}).get("score") != "first":
         return {}
     shift = (result.log_probs - result.label_logits).mean(-1, keepdim=True)
@@ -216,7 +216,7 @@ REMADE: dict[type[Any], Callable[[Any, Analysis], Mapping[str, Any]]] = {
 """Functions by type of result: fields with the values that follow from the samples."""
 
 
-# --- whether they agree ---
+# --- agreement ---
 
 
 def _few(value: object) -> str:
@@ -225,7 +225,7 @@ def _few(value: object) -> str:
 
 
 def alike(found: object, expected: object, tolerance: float) -> bool:
-    """True for equal values; floats may differ by rounding, and a few choices where they were made again."""
+    """True for equal values; floats may differ by rounding, and a few choices may differ if measured again."""
     if not (isinstance(expected, torch.Tensor) and isinstance(found, torch.Tensor)):
         return bool(found == expected)
     if found.shape != expected.shape:
@@ -239,7 +239,7 @@ def alike(found: object, expected: object, tolerance: float) -> bool:
 
 
 def _agreement(run: Analysis) -> Iterator[str]:
-    """Results that disagree with the prompts they name, or with each other about what was predicted."""
+    """Results that disagree with the prompts they name, or with each other about predictions."""
     batches = {batch.digest: batch for batch in run.prompts}
     seen: dict[str, tuple[str, object]] = {}
     for name, result in measured(run).items():
@@ -247,7 +247,7 @@ def _agreement(run: Analysis) -> Iterator[str]:
         batch, answers = batches.get(digest), getattr(result, "answers", None)
         whole = batch and batch.has_answers and answers is not None and len(answers) == len(batch)
         if batch and whole and not alike(answers, batch.answers, 0.0):
-            yield f"answers of {name} are not those of its prompts"
+            yield f"answers of {name} differ from those of its prompts"
         predicted = getattr(result, "predicted", getattr(result, "full_predicted", None))
         if (
             batch
@@ -257,13 +257,13 @@ def _agreement(run: Analysis) -> Iterator[str]:
         ):
             first, theirs = seen.setdefault(digest, (name, predicted))
             if not alike(predicted, theirs, REMEASURED):
-                yield f"{name} and {first} disagree about what was predicted on the same prompts"
+                yield f"{name} and {first} disagree about the predictions on the same prompts"
 
 
 def remeasured(run: Analysis, models: Sequence[object]) -> Iterator[str]:
-    """Differences when everything that can be measured again is, on its model; none if all agrees.
+    """Differences after measuring everything again that can be, on its model; none if all agrees.
 
-    Results on prompts that are not kept, and of fitted lenses, are left out.
+    Results on prompts that are not saved, and of fitted lenses, are left out.
     """
     batches = {batch.digest: batch for batch in run.prompts}
     known = {adapt(model).fingerprint(exact=True): model for model in models}
@@ -272,7 +272,7 @@ def remeasured(run: Analysis, models: Sequence[object]) -> Iterator[str]:
         model = known.get(entry(origin, "model.weights"))
         digests = [entry(origin, f"{side}.digest") for side in SIDES if side in origin]
         if model is None:
-            yield f"{name} is of the weights {entry(origin, 'model.weights')}, expected {[*known]}"
+            yield f"{name} has the weights {entry(origin, 'model.weights')}, but the given models have {[*known]}"
         elif {*digests} <= {*batches}:
             data: Any = tuple(batches[digest] for digest in digests)
             with suppress(IclMechError):
@@ -284,4 +284,4 @@ def remeasured(run: Analysis, models: Sequence[object]) -> Iterator[str]:
                     expected = getattr(again, field.name)
                     same = alike(getattr(result, field.name), expected, REMEASURED)
                     if isinstance(expected, torch.Tensor) and not same:
-                        yield f"{field.name} of {name} is not what its model gives, {_few(expected)}"
+                        yield f"{field.name} of {name} differs from what its model gives, {_few(expected)}"

@@ -25,7 +25,7 @@ from icl_mech.sweeps.compare import comparison
 from icl_mech.sweeps.verdicts import Judged
 
 LIBRARY = "plotly.min.js"
-"""What draws the figures of the runs' pages, once for all of them; the index needs none."""
+"""Script that draws the figures of the runs' pages, saved once for all of them; the index does not need it."""
 
 Row = dict[str, Any]
 Effects = Mapping[str, Interval | None]
@@ -35,7 +35,7 @@ def document(entries: Sequence[Entry]) -> Row:
     """Everything the index shows, as plain values.
 
     `runs`; `claims`, one row for each effect of a run (`kind` is `run`) or of means over tasks and seeds (`mean`);
-    `curves`; `published`, what papers report of the same effects and curves, with its sources.
+    `curves`; `published`, the numbers that papers report for the same effects and curves, with sources.
     """
     values: Row = jsonable(
         {
@@ -76,7 +76,7 @@ def _claims(entry: Entry) -> dict[str, Claim]:
 
 
 def _judged(entries: Sequence[Entry]) -> Iterator[Row]:
-    """Verdicts of single runs, by the current studies."""
+    """Verdicts on single runs, from the current studies."""
     for entry in entries:
         place = {"kind": "run", "run": entry.name, "task": entry.item.task, **_setting(entry)}
         for verdict in entry.run.verdicts():
@@ -86,9 +86,9 @@ def _judged(entries: Sequence[Entry]) -> Iterator[Row]:
 
 
 def _means(entries: Sequence[Entry]) -> Iterator[Row]:
-    """Claims by means over tasks and seeds, where a model has several runs of one study and setting.
+    """Claims by means over tasks and seeds, for models with several runs of one study and setting.
 
-    They are corrected together for these claims alone, so that other models and settings change nothing.
+    They are corrected for these claims only, so that other models and settings do not affect them.
     """
     groups: dict[str, list[Entry]] = {}
     for entry in entries:
@@ -103,7 +103,7 @@ def _means(entries: Sequence[Entry]) -> Iterator[Row]:
 
 
 def _sweep(entries: Sequence[Entry]) -> Sweep:
-    """The runs as one sweep, each an item of its own."""
+    """The runs as one sweep, each as a separate item."""
     items = {replace(entry.item, measured={"atlas": entry.name}): entry.run for entry in entries}
     return Sweep([*items], analyses={item.key: run for item, run in items.items()})
 
@@ -131,18 +131,18 @@ def _curves(entries: Sequence[Entry]) -> Iterator[Row]:
 
 
 def build(atlas: str | Path, out: str | Path, *, overwrite: bool = False) -> Path:
-    """Write the site of an atlas, after every run was checked again.
+    """Write the site of an atlas after checking every run again.
 
     Args:
         atlas: The folder that `add` fills.
         out: A new or empty folder, or an earlier site.
-        overwrite: The folder may hold other files; those of the site's names are replaced.
+        overwrite: The folder may hold other files; files with the site's names are replaced.
 
     Returns:
         The index.
 
     Raises:
-        ResultError: no runs, one that may not be shown, or a folder that holds other files.
+        ResultError: no runs, a run that may not be shown, or a folder that holds other files.
     """
     from plotly.offline import get_plotlyjs
 

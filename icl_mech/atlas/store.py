@@ -1,4 +1,4 @@
-"""The folder of an atlas: one folder for each run, under a name made of what was measured."""
+"""The folder of an atlas: one folder for each run, with a name derived from what was measured."""
 
 import hashlib
 from collections.abc import Iterator, Sequence
@@ -26,26 +26,26 @@ class Entry:
     """One run of an atlas.
 
     Attributes:
-        run: What was measured; `made["label"]` is what the model is called.
+        run: The analysis; `made["label"]` is the name of its model.
     """
 
     run: Analysis
 
     @cached_property
     def contents(self) -> frozenset[str]:
-        """Digests of what was measured, whatever its name: types and values, without provenance."""
+        """Digests of what was measured, independent of names: types and values, without provenance."""
         return frozenset(_digest(_plain(result)) for result in measured(self.run).values())
 
     @cached_property
     def identities(self) -> frozenset[str]:
-        """Digests of what decides the numbers: weights, prompts, variants, interventions, versions."""
+        """Digests of everything that determines the numbers: weights, prompts, variants, interventions, versions."""
         return frozenset(
             Identity.recorded(o.provenance).digest for o in measured(self.run).values()
         )
 
     @cached_property
     def item(self) -> Item:
-        """Its place among the items of a sweep, the model as the atlas calls it."""
+        """The run as an item of a sweep, with the name that the atlas gives the model."""
         item = item_of(self.run)
         return replace(item, model=str(self.run.made.get("label") or item.model))
 
@@ -83,7 +83,7 @@ def _digest(value: object) -> str:
 
 
 def load_atlas(folder: str | Path, *, checked: bool = True) -> tuple[Entry, ...]:
-    """The runs of an atlas in the order of their names; none where there is no folder.
+    """The runs of an atlas in the order of their names; none if there is no folder.
 
     Args:
         folder: Folder of the atlas.
@@ -98,15 +98,15 @@ def load_atlas(folder: str | Path, *, checked: bool = True) -> tuple[Entry, ...]
         entry = Entry(examined(path) if checked else Analysis.load(path))
         if entry.name != path.name:
             raise ResultError(
-                f"{str(path)!r} does not hold what it was added as: its content makes the name {entry.name}. "
-                "Remove the folder, and add the run it was made of."
+                f"{str(path)!r} no longer holds the run that was added: its content belongs to the name {entry.name}. "
+                "Remove the folder, and add the original run again."
             )
         entries.append(entry)
     return tuple(entries)
 
 
 def _folders(runs: Sequence[str | Path]) -> Iterator[str | Path]:
-    """Folders of runs; a sweep gives those of its items that are done or damaged."""
+    """Folders of runs; for a sweep, those of its runs that are done or damaged."""
     for folder in runs:
         if not is_sweep(given_path(folder, "run")):
             yield folder
@@ -114,7 +114,9 @@ def _folders(runs: Sequence[str | Path]) -> Iterator[str | Path]:
         sweep = Sweep.load(folder)
         finished = [item for item in sweep.plan if sweep.state(item) in ("done", "damaged")]
         if sweep.folder is None or not finished:
-            raise SweepError(f"No item of the sweep {str(folder)!r} is finished; run it first.")
+            raise SweepError(
+                f"No run of the sweep {str(folder)!r} is finished; finish the sweep first."
+            )
         yield from (item_folder(sweep.folder, item.key) for item in finished)
 
 
@@ -128,18 +130,18 @@ def add(
     """Check saved runs and copy them into an atlas: all of them, or none.
 
     Args:
-        runs: Folders of saved runs, or of sweeps, of which all finished items are taken.
-        atlas: The folder; made if it is not there.
-        label: Name of the model, where its own name says nothing.
-        models: Models of the runs, recognised by their weights: everything is measured on them again and
+        runs: Folders of saved runs, or of sweeps, from which all finished runs are taken.
+        atlas: The folder; created if it does not exist.
+        label: Name of the model, if its own name is not informative.
+        models: Models of the runs, identified by their weights: everything is measured on them again and
             compared.
 
     Returns:
         The folders of the copies.
 
     Raises:
-        SweepError: a sweep without finished items.
-        ResultError: a label that is no text, a run that may not be shown, or a run whose measurements contain, or are
+        SweepError: a sweep without finished runs.
+        ResultError: a label that is not text, a run that may not be shown, or a run whose measurements contain, or are
             contained in, those of a run of the atlas, whatever their names.
     """
     if label != "" and (fault := text_fault(label)):
@@ -157,14 +159,14 @@ def add(
             )
             if any(less + more):
                 same = less[0] or more[0]
-                how = "the same" if same else "other"
-                where = f"is in the atlas already, with {how} numbers: all it measured is in {other.name!r}"
+                how = "the same" if same else "different"
+                where = f"is already in the atlas, with {how} numbers: {other.name!r} contains all its measurements"
                 if not any(less):
-                    where = f"holds all that {other.name!r} of the atlas does, with {how} numbers, and more"
+                    where = f"contains all measurements of {other.name!r} in the atlas, with {how} numbers, and more"
                 raise ResultError(
-                    f"{str(folder)!r} {where}. Nothing was written; expected another model, other prompts or "
-                    "another measurement, or that what is there is removed first."
-                    f"{'' if same else ' One of the two was changed, or is not reproducible.'}"
+                    f"{str(folder)!r} {where}. Nothing was written; add a run with another model, other prompts or "
+                    "another measurement, or first remove the run that is there."
+                    f"{'' if same else ' One of the two runs was changed, or is not reproducible.'}"
                 )
         refuse(folder, [] if models is None else [*remeasured(run, models)])
         known.append(entry)

@@ -43,19 +43,20 @@ def analyze(
         str | None,
         typer.Option(
             rich_help_panel=_STUDY,
-            help="Which one, "
-            f"{STUDIES}, or one of your own, my_module:MY_STUDY; without it predictions "
+            help=f"{STUDIES}, or a custom study, my_module:MY_STUDY; without it, predictions "
             "and flow.",
             autocompletion=study_names,
         ),
     ] = None,
     loss: Annotated[
-        Loss | None, typer.Option(rich_help_panel=_STUDY, help="Of the saliency; default label.")
+        Loss | None,
+        typer.Option(rich_help_panel=_STUDY, help="Loss for the saliency; default label."),
     ] = None,
     reduction: Annotated[
         Reduction,
         typer.Option(
-            rich_help_panel=_STUDY, help="Absolute value after or before the sum over heads."
+            rich_help_panel=_STUDY,
+            help="Take the absolute value after or before the sum over heads.",
         ),
     ] = "sum_then_abs",
     nulls: Annotated[
@@ -63,14 +64,16 @@ def analyze(
         typer.Option(
             rich_help_panel=_STUDY,
             min=0,
-            help="Untrained networks that claims must beat, 0 or at least 2; default 3 of models up to 4 GiB.",
+            help="Number of untrained (randomly initialised) networks that claims must beat, "
+            "0 or at least 2; default 3 for models up to 4 GiB.",
         ),
     ] = None,
     threshold: Annotated[
         float,
         typer.Option(
             rich_help_panel=_STUDY,
-            help="Overthinking study: share of the final gap from the critical layer on.",
+            help="Overthinking study: fraction of the final gap that is reached from the "
+            "critical layer on.",
         ),
     ] = HALF,
     until: Annotated[
@@ -78,8 +81,8 @@ def analyze(
         typer.Option(
             rich_help_panel=_STUDY,
             metavar="WIDTH|EFFECT=WIDTH,...",
-            help="Go on with more prompts until half the 95 % interval of the first claim's effects, or of "
-            "named ones, is at most this.",
+            help="Add prompts until the half-width of the 95 % interval is at most this, for "
+            "the effects of the first claim or for named ones.",
         ),
     ] = None,
     most: Annotated[
@@ -87,7 +90,8 @@ def analyze(
         typer.Option(
             rich_help_panel=_STUDY,
             min=1,
-            help="Prompts that --until may measure at once; default four times the first ones.",
+            help="Maximum number of prompts measured at once with --until; default four times "
+            "the initial number.",
         ),
     ] = None,
     own: OwnOptions,
@@ -98,7 +102,7 @@ def analyze(
     run: RunOptions,
     output: OutputOptions,
 ) -> None:
-    """Analyse one model on one task; write results and a page into a folder."""
+    """Analyse one model on one task; write results and an HTML report to a folder."""
     from icl_mech.studies.until import goal_of
     from icl_mech.studies.untrained import check_nulls
 
@@ -109,15 +113,15 @@ def analyze(
         goal_of(chosen, besides, width, most)
     if prompts.shots == 0 or total_of(prompts) == 0:
         raise typer.BadParameter(
-            "a study needs demonstrations, one per class at least.",
+            "a study needs at least one demonstration per class.",
             param_hint="--total" if prompts.shots is None else "--shots",
         )
     if chosen.takes == "texts" and texts.texts is None:
         raise typer.BadParameter(
-            f"the study of {chosen.name} needs a file of texts.", param_hint="--texts"
+            f"the study {chosen.name} needs a file of texts.", param_hint="--texts"
         )
     if chosen.name == "default" and prompts.demonstrations is None:
-        # Flow needs no shared demonstrations: its interval then holds beyond one set of them.
+        # Flow needs no shared demonstrations; without them its interval holds beyond a single set.
         prompts = replace(prompts, demonstrations="per_prompt")
 
     def work(loaded: Any, built: Prompts, options: dict[str, Any]) -> "icl.Analysis":
@@ -153,10 +157,13 @@ def _width(text: str) -> float | dict[str, float]:
             for name, _, half in (part.rpartition("=") for part in text.split(","))
         }
     except ValueError:
-        why = f"{text!r}; write half a width such as 0.1, or EFFECT=0.1,OTHER=0.2."
+        why = f"{text!r} is not a half-width; write a number such as 0.1, or EFFECT=0.1,OTHER=0.2."
         raise typer.BadParameter(why, param_hint="--until") from None
     if "" in widths and "," in text:
-        why = f"{text!r}; one width for all effects stands alone, those of effects have names."
+        why = (
+            f"{text!r} mixes a width for all effects with widths for named ones; give a single "
+            "number, or a name for every width."
+        )
         raise typer.BadParameter(why, param_hint="--until")
     return widths.get("", widths)
 

@@ -28,9 +28,9 @@ from icl_mech.cli.sweep import sweep
 from icl_mech.errors import IclMechError, near_matches
 from icl_mech.names import versions
 
-RUN, LOOK, LISTS = "Measure", "Look at a run", "What there is"
+RUN, LOOK, LISTS = "Measure", "Inspect runs", "Known models and tasks"
 
-EXIT_CODES = "Exit codes: 0 done, 1 an error, 2 a command that cannot be read, 130 interrupted."
+EXIT_CODES = "Exit codes: 0 success, 1 error, 2 invalid command line, 130 interrupted."
 
 
 def examples(*lines: str) -> str:
@@ -42,7 +42,7 @@ class Commands(TyperGroup):
     """All commands; an invalid value of an option is rejected with the nearest valid ones."""
 
     def invoke(self, *args: Any, **named: Any) -> Any:
-        """Run the command that was asked for."""
+        """Run the requested command."""
         try:
             return super().invoke(*args, **named)
         except Exception as error:
@@ -54,7 +54,7 @@ class Commands(TyperGroup):
 
 
 _NO_CHOICE = re.compile(r"(?:Value error, )?('.*') is not one of ('.*')\.")
-"""Message with which typer, and click before it, reject a value."""
+"""Message with which typer (or click) rejects a value."""
 
 
 class Measurements(TyperGroup):
@@ -106,7 +106,7 @@ def common(
     version: Annotated[
         bool | None,
         typer.Option(
-            "--version", callback=_version, is_eager=True, help="Show the versions and leave."
+            "--version", callback=_version, is_eager=True, help="Show the versions and exit."
         ),
     ] = False,
 ) -> None:
@@ -153,7 +153,7 @@ for panel, functions in COMMANDS.items():
 app.add_typer(
     typer.Typer(cls=Measurements, no_args_is_help=True),
     name="measure",
-    help="Measure one thing; write result and page into a folder.",
+    help="Run one measurement; write its result and an HTML report to a folder.",
     rich_help_panel=RUN,
     epilog=examples(
         "icl-mech measure flow --task headlines --reduction abs_then_sum",
@@ -166,7 +166,7 @@ app.add_typer(atlas_commands(examples), name="atlas", rich_help_panel=LOOK)
 
 def main() -> None:
     """Run the command line; an error of this package gives one red line and exit code 1."""
-    # A name that is not UTF-8, or a character the terminal lacks, must not end a command.
+    # A name that is not UTF-8, or a character the terminal lacks, must not abort a command.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -192,6 +192,6 @@ def _as_note(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """Print only the message of a warning; its place in the code tells a user nothing."""
+    """Print only the message of a warning; its place in the code does not help a user."""
     if not issubclass(category, DeprecationWarning | FutureWarning | PendingDeprecationWarning):
         note(f"Note: {message}")

@@ -1,4 +1,4 @@
-"""`icl-mech atlas add`, `list` and `build`: finished runs, checked, as one static site."""
+"""`icl-mech atlas add`, `list` and `build`: finished, checked runs as one static site."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,13 +11,21 @@ from icl_mech.cli.console import say
 
 Runs = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs or of sweeps.")]
 Atlas = Annotated[Path, typer.Argument(metavar="ATLAS", help="The folder of the atlas.")]
-Into = Annotated[Path, typer.Option("--atlas", help="Its folder, made if it is not there.")]
-Label = Annotated[str, typer.Option(help="What to call the model, if its name says nothing.")]
+Into = Annotated[
+    Path, typer.Option("--atlas", help="Folder of the atlas, created if it does not exist.")
+]
+Label = Annotated[
+    str, typer.Option(help="Display name of the model, if its own name is uninformative.")
+]
 Again = Annotated[
     str | None, typer.Option(help="Load this model, measure everything again, and compare.")
 ]
-Out = Annotated[Path, typer.Option(help="Folder of the site: new, empty, or an earlier one.")]
-Over = Annotated[bool, typer.Option("--overwrite", help="It may hold other files, which stay.")]
+Out = Annotated[
+    Path, typer.Option(help="Folder for the site: new, empty, or that of an earlier site.")
+]
+Over = Annotated[
+    bool, typer.Option("--overwrite", help="Allow a folder that contains other files, which stay.")
+]
 
 
 def add_runs(runs: Runs, atlas: Into, label: Label = "", measure_again: Again = None) -> None:
@@ -38,7 +46,7 @@ def list_runs(atlas: Atlas) -> None:
 
 
 def build_site(atlas: Atlas, out: Out, overwrite: Over = False) -> None:
-    """Check every run anew and write the site: an index, a page for each run, CSV and JSON."""
+    """Check every run again and write the site: an index, a page for each run, CSV and JSON."""
     from icl_mech.atlas import build
 
     say(f"Atlas: {build(atlas, out, overwrite=overwrite)}")
@@ -46,7 +54,7 @@ def build_site(atlas: Atlas, out: Out, overwrite: Over = False) -> None:
 
 def atlas_commands(examples: Callable[..., str]) -> typer.Typer:
     """The group of the three commands."""
-    app = typer.Typer(help="Finished runs, checked, side by side as one static site.")
+    app = typer.Typer(help="Collect finished, checked runs side by side in one static site.")
     app.command("add", epilog=examples("icl-mech atlas add runs/a --atlas runs/atlas"))(add_runs)
     app.command("list", epilog=examples("icl-mech atlas list runs/atlas"))(list_runs)
     app.command("build", epilog=examples("icl-mech atlas build runs/atlas --out site"))(build_site)

@@ -93,7 +93,7 @@ def interruptible(kept: str) -> Iterator[None]:
         raise typer.Exit(EXIT_CODE) from None
 
 
-# --- errors in the words of the command line: `--label-words`, not `labels=` ---
+# --- errors in terms of the command line: `--label-words`, not `labels=` ---
 
 
 @contextmanager

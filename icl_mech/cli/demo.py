@@ -14,15 +14,15 @@ DEMO_TASKS = ("questions", "headlines", "reviews")
 
 def demo(
     out: Annotated[
-        Path | None, typer.Option(help="New folder for the page (default: runs/demo, -2, -3, ...).")
+        Path | None,
+        typer.Option(help="New folder for the HTML report (default: runs/demo, -2, -3, ...)."),
     ] = None,
-    n: Annotated[int, typer.Option("--n", "-n", min=1, help="Prompts per task.")] = 24,
+    n: Annotated[int, typer.Option("--n", "-n", min=1, help="Number of prompts per task.")] = 24,
     seed: Annotated[int, typer.Option(min=0, help="Seed of texts and demonstrations.")] = 0,
     overwrite: Annotated[
         bool,
         typer.Option(
-            "--overwrite",
-            help="Replace what was saved in the folder before; files of your own stay.",
+            "--overwrite", help="Replace earlier results in the folder; your own files stay."
         ),
     ] = False,
 ) -> None:
@@ -30,7 +30,7 @@ def demo(
     from icl_mech.results import PAGE, claimed
 
     with (
-        interruptible("Nothing was written; the same command begins anew."),
+        interruptible("Nothing was written; run the same command to start again."),
         claimed(out, "runs/demo", overwrite=overwrite, files=[PAGE]) as place,
     ):
         place.replace(PAGE, _demo_page(n, seed))
@@ -81,7 +81,8 @@ def _demo_page(n: int, seed: int) -> bytes:
     means = [
         replace(
             section,
-            sentence="Each panel is one task. How strong a path looks; how much of the answer goes through it is judged above.",
+            sentence="Each panel is one task and shows how strong each path looks; the claims "
+            "above judge how much of the answer goes through it.",
         )
         for section in sections(sweep).sections
         if section.key == "flow-tasks"
@@ -97,7 +98,7 @@ def _demo_page(n: int, seed: int) -> bytes:
             first,
             title=f"How much of what demonstrations add to {MODEL} goes through label words?",
             kicker="Demo · Wang et al. 2023, Label Words are Anchors",
-            about=f"{n} prompts a task",
+            about=f"{n} prompts per task",
             lead=lead(able, judged),
             matrix=matrix([*asked, *judged]),
             origin=replace(

@@ -25,32 +25,37 @@ def explore(
     shots: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Demonstrations per class (default 1); of open answers in all (default 4)."
+            min=1,
+            help="Demonstrations per class (default 1); with free-form answers, in total "
+            "(default 4).",
         ),
     ] = None,
-    n: Annotated[int, typer.Option("--n", "-n", min=1, help="Queries.")] = 24,
-    seed: Annotated[int, typer.Option(min=0, help="Of the texts.")] = 0,
+    n: Annotated[int, typer.Option("--n", "-n", min=1, help="Number of queries.")] = 24,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the texts.")] = 0,
     port: Annotated[
         int | None,
         typer.Option(
-            min=0, max=65535, help="Default: that of the folder, or a free one; 0: a free one."
+            min=0,
+            max=65535,
+            help="Port; default: the one saved in the folder, or a free one; 0: a free one.",
         ),
     ] = None,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="Of torch (default: as many as are fastest).")
+        int | None,
+        typer.Option(min=1, help="Number of torch threads (default: the fastest number)."),
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
-            help="Folder that keeps history and address: the same command goes on from there, and a page "
-            "that is open finds it again."
+            help="Folder that keeps history and address: the same command continues from "
+            "there, and an open page reconnects."
         ),
     ] = None,
     no_browser: Annotated[
-        bool, typer.Option("--no-browser", help="Print the address only.")
+        bool, typer.Option("--no-browser", help="Only print the address.")
     ] = False,
 ) -> None:
-    """Change a prompt or a layer by hand, and see at once what it does."""
+    """Change a prompt or a layer by hand, and see the effect immediately."""
     check_model(model)
     chosen = loaded_task(task)
     loaded = loaded_model(model, quiet=False)
@@ -59,7 +64,7 @@ def explore(
             loaded, chosen, out, port, shots=shots, n=n, seed=seed, threads=threads
         )
     say(f"Explorer: {server.url}")
-    say("Only this machine reaches it. Stop it with Ctrl-C.")
+    say("It can be reached from this machine only. Stop it with Ctrl-C.")
     try:
         with TemporaryDirectory() as place:
             if not no_browser:

@@ -45,10 +45,10 @@ MODEL_WORDS = options_of_fields(LoadOptions)
 
 
 def check_model(options: ModelOptions) -> None:
-    """Reject an impossible model, or way to load it, without loading anything.
+    """Reject an unknown model, or invalid loading options, without loading anything.
 
     Raises:
-        ModelError: lists what there is.
+        ModelError: lists the known models or valid options.
     """
     from icl_mech.models.loading import prepared
 
@@ -173,17 +173,19 @@ def _template_kwargs(written: str | None) -> dict[str, Any] | None:
         read = json.loads(written)
     except ValueError as error:
         raise PromptError(
-            f"--template-kwargs {written!r} is no JSON: {error}. Write '{{\"enable_thinking\": false}}'."
+            f"--template-kwargs {written!r} is not valid JSON: {error}. Write, for example, "
+            "'{\"enable_thinking\": false}'."
         ) from None
     if not isinstance(read, dict):
         raise PromptError(
-            f"--template-kwargs {written!r} is no object; write '{{\"enable_thinking\": false}}'."
+            f"--template-kwargs {written!r} is not a JSON object; write, for example, "
+            "'{\"enable_thinking\": false}'."
         )
     return read
 
 
 def total_of(options: PromptOptions) -> int | str | None:
-    """The total number of demonstrations, or the word that was given."""
+    """The total number of demonstrations, or the given word."""
     given = options.total
     return int(given) if given is not None and given.isdecimal() else given
 
@@ -249,7 +251,7 @@ def _pairs(
 ) -> dict[Any, Any]:
     pairs = [pair.partition("=") for pair in text.split(",")]
     if not all(equals for _, equals, _ in pairs):
-        raise error(f"{option} {text!r}; write {form}, separated by commas.")
+        raise error(f"{option} {text!r} cannot be read; write {form}, separated by commas.")
     return {value.strip(): word.strip() for value, _, word in pairs}
 
 

@@ -1,4 +1,4 @@
-"""What `analyze` and `measure` share: from options to a folder with results and a page.
+"""What `analyze` and `measure` share: from options to a folder with results and an HTML report.
 
 Errors are raised in this order: options, folder, task, prompts; only then is the model loaded.
 """
@@ -34,8 +34,8 @@ from icl_mech.cli.options import (
 )
 
 _NOTHING = (
-    "Nothing was written; the same command begins anew. With --resume --out FOLDER finished results "
-    "are kept."
+    "Nothing was written; run the same command to start again. With --resume --out FOLDER, "
+    "finished results are kept."
 )
 
 Work = Callable[[Any, Prompts, dict[str, Any]], "icl.Analysis"]
@@ -52,7 +52,7 @@ class Job:
         prompts: How prompts are built.
         run: How it is computed.
         output: Where results go.
-        command: The command line, for the page.
+        command: The command line, for the report.
         texts: Texts in place of task and prompts.
     """
 
@@ -97,7 +97,7 @@ class Job:
                 self.output.out, f"runs/{name}", overwrite=self.output.overwrite, files=files
             ) as place,
         ):
-            # Entering it proves, before minutes of work, that it can be written.
+            # Entering it shows, before minutes of work, that it is writable.
             analysis = self._analysis(work, options, pair)
             analysis.save_into(place, page=True)
         self._tell(analysis, place.path)
@@ -107,13 +107,12 @@ class Job:
 
         if self.output.out is None or self.output.overwrite:
             raise typer.BadParameter(
-                "it needs --out, the folder to go on in, and no --overwrite.", param_hint="--resume"
+                "it needs --out, the folder to continue in, and excludes --overwrite.",
+                param_hint="--resume",
             )
         with Folder(self.output.out, beside=True, files=[INDEX, PAGE]):
             pass  # it can be written
-        kept = (
-            f"Finished results are kept in {self.output.out}; the same command goes on with them."
-        )
+        kept = f"Finished results are kept in {self.output.out}; run the same command to continue."
         with interruptible(kept):
             analysis = self._analysis(work, {**options, "out": self.output.out}, pair)
             analysis.to_html(self.output.out / PAGE)
@@ -155,10 +154,10 @@ class Job:
             say(f"Page: {page}")
 
 
-# --- the command, for the page ---
+# --- the command, for the report ---
 
 ABOUT_OUTPUT = frozenset({"dry_run", "out", "overwrite", "resume", "again", "json", "quiet"})
-"""Options that change where results go and not what they are."""
+"""Options that change where results go, not what they are."""
 
 
 def command_line(context: Any) -> str:
@@ -188,8 +187,8 @@ def command_line(context: Any) -> str:
 def without_place(value: object) -> str:
     """A value of the command; a path is shortened so as not to reveal where on this machine it lies.
 
-    Pages that are shared print the command: a file or folder is named as seen from where the command
-    was given, or by its last part alone.
+    Reports that are shared print the command: a file or folder is named relative to the working directory,
+    or by its last part alone.
     """
     text = str(value)
     path = Path(text)

@@ -1,4 +1,4 @@
-"""`icl-mech models` and `icl-mech tasks`: what is known by name."""
+"""`icl-mech models` and `icl-mech tasks`: the models and tasks known by name."""
 
 from dataclasses import asdict
 from typing import Annotated, Any
@@ -26,11 +26,11 @@ def models(json: AsJson = False) -> None:
 
 def tasks(
     name: Annotated[
-        str | None, typer.Argument(help="Show one task's template.", autocompletion=task_names)
+        str | None, typer.Argument(help="Task whose template is shown.", autocompletion=task_names)
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """List the tasks known by name, or show how one is written."""
+    """List the tasks known by name, or show the template of one."""
     if json:
         chosen = known_tasks() if name is None else (known_task(name),)
         say_json([_described(known) for known in chosen])

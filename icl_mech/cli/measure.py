@@ -1,4 +1,4 @@
-"""`icl-mech measure NAME`: a single measurement, its variants as options.
+"""`icl-mech measure NAME`: a single measurement, with its variants as options.
 
 One command for each measurement of `icl_mech.measurements`, made from its dataclass.
 """
@@ -88,7 +88,7 @@ def own(
     run: RunOptions,
     output: OutputOptions,
 ) -> None:
-    """Measurements of your own, each given with --measurement."""
+    """Run your own measurements, each given with --measurement."""
     chosen = own_measurements(besides)
     if not chosen:
         raise typer.BadParameter(

@@ -110,8 +110,8 @@ def _option(panel: str, *names: str, **more: Any) -> Any:
 
 
 _MODEL, _DATA, _PROMPTS = "Model", "Task", "Prompts"
-_TEXTS, _STUDY = "Any texts", "Study"
-_OWN, _RUN, _OUT = "Your own data", "How to run", "What is written"
+_TEXTS, _STUDY = "Arbitrary texts", "Study"
+_OWN, _RUN, _OUT = "Your own data", "How to run", "Output"
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class LoadOptions:
     """How a model is loaded; all are arguments of `load_model`."""
 
     device: Annotated[
-        str | None, _option(_MODEL, help="cpu, cuda, cuda:1, ...; default: a GPU if there is one.")
+        str | None, _option(_MODEL, help="cpu, cuda, cuda:1, ...; default: a GPU if available.")
     ] = None
     dtype: Annotated[
         Dtype | None, _option(_MODEL, help="Number format of the weights; default float32.")
@@ -138,18 +138,19 @@ class LoadOptions:
         str | None,
         _option(
             _MODEL,
-            help="Instead of --device: auto, balanced, sequential, parts with their places "
-            "(model.embed_tokens=0,model.layers.0=disk,...), or a .json file of these.",
+            help="Instead of --device: auto, balanced, sequential, modules with their devices "
+            "(model.embed_tokens=0,model.layers.0=disk,...), or a .json file with these.",
         ),
     ] = None
     max_memory: Annotated[
-        str | None, _option(_MODEL, help="With --device-map auto: 0=20GB,1=20GB,cpu=64GB.")
+        str | None,
+        _option(_MODEL, help="Memory limits with --device-map auto: 0=20GB,1=20GB,cpu=64GB."),
     ] = None
     revision: Annotated[str | None, _option(_MODEL, help="Branch, tag or commit of a hub id.")] = (
         None
     )
     quantization: Annotated[
-        Quantization | None, _option(_MODEL, help="Quantise the weights by bitsandbytes.")
+        Quantization | None, _option(_MODEL, help="Quantise the weights with bitsandbytes.")
     ] = None
 
 
@@ -166,12 +167,14 @@ class TaskOptions:
         str,
         _option(
             _DATA,
-            help="Known task, data file (CSV, JSON, Parquet, Arrow, also packed) or folder, or owner/name on the hub.",
+            help="Known task, data file (CSV, JSON, Parquet, Arrow; may be compressed) or "
+            "folder, or owner/name on the hub.",
             autocompletion=task_names,
         ),
     ] = "reviews"
     prompt_format: Annotated[
-        int | None, _option(_DATA, min=0, help="For tasks with several formats: its number.")
+        int | None,
+        _option(_DATA, min=0, help="Number of the prompt format, for tasks with several."),
     ] = None
     template: Annotated[
         str | None,
@@ -182,14 +185,17 @@ class TaskOptions:
         ),
     ] = None
     label_words: Annotated[
-        str | None, _option(_OWN, help="In class order, separated by commas.")
+        str | None, _option(_OWN, help="Label words in class order, separated by commas.")
     ] = None
     label_map: Annotated[
         str | None,
-        _option(_OWN, help="Label words of the column's values: pos=Positive,neg=Negative"),
+        _option(
+            _OWN, help="Label word for each value of the label column: pos=Positive,neg=Negative"
+        ),
     ] = None
     labels_as: Annotated[
-        LabelsAs | None, _option(_OWN, help="What the column holds, if label words are numbers.")
+        LabelsAs | None,
+        _option(_OWN, help="What the label column contains, if the label words are numbers."),
     ] = None
     text_column: Annotated[str, _option(_OWN, help="Column of the text.")] = "text"
     text2_column: Annotated[
@@ -200,32 +206,37 @@ class TaskOptions:
         str | None,
         _option(
             _OWN,
-            help="Column of open answers, instead of labels; several accepted ones stand between bars: "
-            "Kyiv|Kiev. 'choices[answer]': a column of choices, and the one that says which is right.",
+            help="Column of free-form answers, instead of labels; bars separate several "
+            "accepted answers: Kyiv|Kiev. 'choices[answer]': a column of choices, and "
+            "the column that says which one is correct.",
         ),
     ] = None
     other_answers: Annotated[
         str | None,
         _option(
-            _OWN,
-            help="Column of what another relation would answer, which --labels other displays.",
+            _OWN, help="Column with the answers of another relation, which --labels other displays."
         ),
     ] = None
     test_path: Annotated[
-        str | None, _option(_OWN, help="A second file, which holds the test examples.")
+        str | None, _option(_OWN, help="A second file, with the test examples.")
     ] = None
     test_fraction: Annotated[
-        float, _option(_OWN, help="Share of each class kept for testing, of data in one part.")
+        float,
+        _option(_OWN, help="Fraction of each class held out for testing, for data without splits."),
     ] = 0.5
     train_split: Annotated[
-        str | None, _option(_OWN, help="Of data by split: where demonstrations come from.")
+        str | None,
+        _option(_OWN, help="For data with splits: the split that demonstrations come from."),
     ] = None
     test_split: Annotated[
-        str | None, _option(_OWN, help="Of data by split: where queries come from.")
+        str | None, _option(_OWN, help="For data with splits: the split that queries come from.")
     ] = None
-    config: Annotated[str | None, _option(_OWN, help="Of data of the hub.")] = None
+    config: Annotated[str | None, _option(_OWN, help="Configuration of a data set on the hub.")] = (
+        None
+    )
     overlap: Annotated[
-        Overlap, _option(_OWN, help="What to do with texts that training and test share.")
+        Overlap,
+        _option(_OWN, help="What to do with texts that occur in both training and test data."),
     ] = "avoid"
 
 
@@ -242,10 +253,12 @@ class TextOptions:
             dir_okay=False,
         ),
     ] = None
-    spans: Annotated[Unit, _option(_TEXTS, help="What each text is cut into.")] = "sentences"
+    spans: Annotated[Unit, _option(_TEXTS, help="Spans that each text is split into.")] = (
+        "sentences"
+    )
 
 
-Number = Annotated[int, _option(_PROMPTS, "--n", "-n", min=1, help="Prompts.")]
+Number = Annotated[int, _option(_PROMPTS, "--n", "-n", min=1, help="Number of prompts.")]
 
 
 @dataclass(frozen=True)
@@ -257,7 +270,7 @@ class PromptOptions:
         _option(
             _PROMPTS,
             min=0,
-            help="Demonstrations per class; of open answers in all.",
+            help="Demonstrations per class; with free-form answers, in total.",
             show_default="1",
         ),
     ] = None
@@ -266,8 +279,8 @@ class PromptOptions:
         _option(
             _PROMPTS,
             metavar="N|max",
-            help="Instead of --shots: demonstrations in all, the class of each drawn by itself, or as "
-            "many as fit the model's context.",
+            help="Instead of --shots: total number of demonstrations, the class of each drawn "
+            "independently; max: as many as fit the model's context.",
         ),
     ] = None
     n: Number = 50
@@ -278,17 +291,17 @@ class PromptOptions:
         Demonstrations | None,
         _option(
             _PROMPTS,
-            help="The same in all prompts, or drawn for each; default: per_prompt where nothing but "
-            "flow is measured, true and false demonstrations are compared or --total is given, else "
-            "shared.",
+            help="The same in all prompts, or drawn for each; default: per_prompt if only "
+            "flow is measured, if true and false demonstrations are compared or if "
+            "--total is given, otherwise shared.",
         ),
     ] = None
     labels: Annotated[
         LabelSetting | None,
         _option(
             _PROMPTS,
-            help="Labels of the demonstrations; where true and false ones are compared, those of "
-            "the false ones (default permuted).",
+            help="Labels of the demonstrations; if true and false demonstrations are "
+            "compared, the labels of the false ones (default permuted).",
         ),
     ] = None
     false_share: Annotated[
@@ -297,30 +310,27 @@ class PromptOptions:
             _PROMPTS,
             min=0.0,
             max=1.0,
-            help="With which probability each demonstration displays the false label of --labels, "
+            help="Probability that a demonstration displays the false label of --labels "
             "instead of its true one; default: always.",
         ),
     ] = None
     balanced: Annotated[
-        bool, _option(_PROMPTS, help="Queries with equally many answers of each class.")
+        bool, _option(_PROMPTS, help="Draw equally many queries of each class.")
     ] = True
     score: Annotated[
         WordScore | None,
         _option(
             _PROMPTS,
-            help="How label words of several tokens are scored: by the first, by all, per token; default: "
-            "first where they begin differently, else sum.",
+            help="Score of label words with several tokens: log P of the first token, summed "
+            "over all tokens, or averaged over them; default: first if all first tokens "
+            "differ, otherwise sum.",
         ),
     ] = None
     chat: Annotated[
-        bool, _option(_PROMPTS, help="Write demonstrations as turns, by the model's chat template.")
+        bool, _option(_PROMPTS, help="Write demonstrations as turns of the model's chat template.")
     ] = False
-    system: Annotated[str | None, _option(_PROMPTS, help="With --chat: what the system says.")] = (
-        None
-    )
-    prefill: Annotated[
-        str, _option(_PROMPTS, help="With --chat: what stands before the answer.")
-    ] = ""
+    system: Annotated[str | None, _option(_PROMPTS, help="With --chat: the system message.")] = None
+    prefill: Annotated[str, _option(_PROMPTS, help="With --chat: text before the answer.")] = ""
     template_kwargs: Annotated[
         str | None,
         _option(
@@ -329,7 +339,9 @@ class PromptOptions:
     ] = None
     today: Annotated[
         str | None,
-        _option(_PROMPTS, help="With --chat: the day its template writes, such as 2026-01-01."),
+        _option(
+            _PROMPTS, help="With --chat: the date that its template writes, such as 2026-01-01."
+        ),
     ] = None
 
 
@@ -338,16 +350,18 @@ class RunOptions:
     """How it is computed; only `interventions` changes what is measured."""
 
     batch_size: Annotated[
-        int | None, _option(_RUN, min=1, help="Prompts per batch at most; default: what fits.")
+        int | None,
+        _option(_RUN, min=1, help="Maximum number of prompts per batch; default: as many as fit."),
     ] = None
     memory: Annotated[
-        str | None, _option(_RUN, help="Budget such as 8GB, from which batches follow.")
+        str | None,
+        _option(_RUN, help="Memory budget such as 8GB, which determines the batch size."),
     ] = None
     interventions: Annotated[
         Path | None,
         _option(
             _RUN,
-            help="JSON file: a list of interventions as Intervention.to_dict() gives them.",
+            help="JSON file with a list of interventions as returned by Intervention.to_dict().",
             exists=True,
             dir_okay=False,
         ),
@@ -355,7 +369,8 @@ class RunOptions:
     intervention: Annotated[
         list[str] | None,
         _option(
-            _RUN, help="One of your own, my_module:MyIntervention; may be given several times."
+            _RUN,
+            help="A custom intervention, my_module:MyIntervention; may be given several times.",
         ),
     ] = None
 
@@ -368,14 +383,19 @@ class OwnOptions:
         list[str] | None,
         typer.Option(
             rich_help_panel=_STUDY,
-            help="Measured too: one of your own, my_module:MyMeasurement; may be given several times.",
+            help="An additional custom measurement, my_module:MyMeasurement; may be given "
+            "several times.",
         ),
     ] = None
 
 
 DryRun = Annotated[
     bool,
-    _option(_RUN, "--dry-run", help="Run nothing; say what it would cost and whether it fits."),
+    _option(
+        _RUN,
+        "--dry-run",
+        help="Run nothing; report what it would cost and whether it fits into memory.",
+    ),
 ]
 
 
@@ -385,14 +405,14 @@ class OutputOptions:
 
     out: Annotated[
         Path | None,
-        _option(_OUT, help="New folder for results and page (default: runs/NAME, -2, -3, ...)."),
+        _option(
+            _OUT, help="New folder for results and HTML report (default: runs/NAME, -2, -3, ...)."
+        ),
     ] = None
     overwrite: Annotated[
         bool,
         _option(
-            _OUT,
-            "--overwrite",
-            help="Replace what was saved in the folder before; files of your own stay.",
+            _OUT, "--overwrite", help="Replace earlier results in the folder; your own files stay."
         ),
     ] = False
     resume: Annotated[
@@ -400,22 +420,22 @@ class OutputOptions:
         _option(
             _OUT,
             "--resume",
-            help="Keep every finished result in --out at once, and go on with those that are "
-            "there: for long runs that may be interrupted.",
+            help="Save each result in --out as soon as it is finished, and continue from "
+            "those already there: for long runs that may be interrupted.",
         ),
     ] = False
     dry_run: DryRun = False
     json: Annotated[bool, _option(_OUT, "--json", help="Print results as JSON.")] = False
     quiet: Annotated[
-        bool, _option(_OUT, "--quiet", "-q", help="No progress; print the folder and nothing else.")
+        bool, _option(_OUT, "--quiet", "-q", help="No progress; print only the folder.")
     ] = False
 
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print it as JSON.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
 OverwritePage = Annotated[
     bool,
     typer.Option(
         "--overwrite",
-        help="Replace any file; without it only a page that nobody edited is replaced.",
+        help="Replace any existing file; without it, only an unedited report is replaced.",
     ),
 ]

@@ -1,4 +1,4 @@
-"""`icl-mech power`: whether the prompts of a study suffice to see an effect of some size."""
+"""`icl-mech power`: whether a study has enough prompts to detect an effect of a given size."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,15 +18,19 @@ def power(
         float,
         typer.Option(
             min=0,
-            help="Size to be seen, as a share: loyalty or accuracy lost, AUC above chance, prompts that change.",
+            help="Effect size, as a fraction: loyalty or accuracy lost, AUC above chance, "
+            "prompts that change.",
         ),
     ] = 0.25,
     wanted: Annotated[
-        float, typer.Option("--power", min=0.01, max=0.99, help="Share of runs that shall see it.")
+        float,
+        typer.Option(
+            "--power", min=0.01, max=0.99, help="Fraction of runs that should detect the effect."
+        ),
     ] = 0.8,
     json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
 ) -> None:
-    """How often runs of a study would support its claims, at an effect of this size."""
+    """Estimate how often runs of a study would support its claims, given an effect of this size."""
     from icl_mech.results.wording import listed
     from icl_mech.studies.power import UNITS, powers
     from icl_mech.sweeps.config import read_config
@@ -37,8 +41,9 @@ def power(
     known = [curve for curve in powers() if curve.study in studies]
     if not known:
         raise SweepError(
-            f"{file} has the study {', '.join(map(str, studies)) or 'default'}; power was measured for the claims "
-            f"of {listed(dict.fromkeys(curve.study for curve in powers()))}."
+            f"{file} names the study {', '.join(map(str, studies)) or 'default'}, but power was "
+            "measured only for the claims of "
+            f"{listed(dict.fromkeys(curve.study for curve in powers()))}."
         )
     n = int(given.get("n", DEFAULT_N))
     rows = [
@@ -58,15 +63,16 @@ def power(
         return
     for curve, row in zip(known, rows, strict=True):
         say(f"{row['claim']}: {effect:g} {row['unit']}")
-        say(f"  with n = {n} of one seed {_seen(row, wanted, curve.prompts[-1])}")
+        say(f"  with n = {n} and one seed: {_seen(row, wanted, curve.prompts[-1])}")
     say(
-        "Measured on planted circuits, one seed each; means over several seeds see smaller effects."
+        "Measured on planted networks (synthetic networks with a known circuit), one seed each; "
+        "means over several seeds detect smaller effects."
     )
 
 
 def _seen(row: Mapping[str, Any], wanted: float, most: int) -> str:
-    """How often an effect is seen, and with how many prompts often enough."""
-    seen = "an effect beyond what was measured"
+    """How often an effect is detected, and how many prompts detect it often enough."""
+    seen = "not measured for an effect this large or so few prompts"
     if row["power"] is not None:
         seen = f"supported in {row['power']:.0%} of runs"
     needed = row["prompts_needed"]

@@ -1,6 +1,6 @@
 """`icl-mech prompts`: prompts as text, with the role of every token, before anything is measured.
 
-Only the tokenizer is loaded. Roles are told apart by style as well as by colour.
+Only the tokenizer is loaded. Roles differ in style as well as in colour.
 """
 
 from collections import Counter
@@ -58,7 +58,7 @@ def prompts(
         bool,
         typer.Option(
             "--false",
-            help="The false demonstrations of a pair, as the overthinking study builds them.",
+            help="Show the false demonstrations of a pair, as built by the overthinking study.",
         ),
     ] = False,
     tokens: Annotated[
@@ -110,7 +110,7 @@ def _answers(prompt: "Prompt") -> str:
 
 
 def _notes(prompt: "Prompt") -> list[str]:
-    """The candidates, and the tokens that hold characters of two roles."""
+    """The candidates, and the tokens with characters of two roles."""
     follow = ", ".join(
         f"{candidate.text!r} {list(candidate.tokens)}"
         for candidate in prompt.candidates
@@ -121,7 +121,7 @@ def _notes(prompt: "Prompt") -> list[str]:
         named = ", ".join(
             f"{prompt.pieces[position]!r} ({position})" for position in prompt.shared_tokens
         )
-        notes.append(f"Tokens with signs of two roles: {named}")
+        notes.append(f"Tokens with characters of two roles: {named}")
     return notes
 
 
@@ -152,9 +152,9 @@ def _lengths(batch: "PromptBatch", context: int | None) -> list[str]:
     lengths = sorted(len(prompt) for prompt in batch)
     counts = Counter(role for prompt in batch for role, _ in _pieces(prompt))
     parts = ", ".join(f"{counts[role] / len(batch):.4g} {NAMES[role]}" for role in counts)
-    limit = "" if context is None else f"; the model takes {context}"
+    limit = "" if context is None else f"; the model's context is {context}"
     span = f"{lengths[0]}" if lengths[0] == lengths[-1] else f"{lengths[0]} to {lengths[-1]}"
-    return [f"{span} tokens a prompt{limit}. On average: {parts}."]
+    return [f"{span} tokens per prompt{limit}. On average: {parts}."]
 
 
 def _described(batch: "PromptBatch", context: int | None) -> dict[str, Any]:

@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from icl_mech.recipes import Recipe
 
 _WORDS = {"models": "--model", "tasks": "--tasks", "scale": "--scale"}
-_MODELS = "Known name, hub id or folder; may be given several times. `all`: those of the paper."
-_TASKS = "Other tasks than the paper's: `offline`, or names and files with commas."
+_MODELS = (
+    "Known name, hub id or folder; may be given several times. `all`: the models of the paper."
+)
+_TASKS = "Tasks instead of the paper's: `offline`, or names and files separated by commas."
 
 
 def names_begun(incomplete: str) -> list[str]:
@@ -39,15 +41,19 @@ class RecipeOptions:
         None
     )
     tasks: Annotated[str | None, typer.Option(help=_TASKS)] = None
-    scale: Annotated[float, typer.Option(help="Share of the prompts and of the seeds.")] = 1.0
+    scale: Annotated[
+        float, typer.Option(help="Fraction of the prompts and of the seeds to run.")
+    ] = 1.0
     out: Annotated[Path | None, typer.Option(help="Folder of the sweep; default: runs/NAME.")] = (
         None
     )
     show: Annotated[bool, typer.Option("--show", help="Print the recipe.")] = False
-    copy: Annotated[Path | None, typer.Option(help="Copy it to this file, to edit it.")] = None
+    copy: Annotated[
+        Path | None, typer.Option(help="Copy the recipe to this file, for editing.")
+    ] = None
 
 
-_HELP = "A recipe, or the .yaml file of one of your own; without it, all are listed."
+_HELP = "A recipe, or a .yaml file with your own; without it, all recipes are listed."
 
 
 @grouped
@@ -59,7 +65,7 @@ def reproduce(
     load: LoadOptions,
     run: RunOptions,
 ) -> None:
-    """Run a table or figure of a paper on your models, beside the published numbers."""
+    """Reproduce a table or figure of a paper on your models, next to the published numbers."""
     from icl_mech.recipes import recipe
     from icl_mech.recipes import reproduce as run_recipe
     from icl_mech.studies.measuring import by_command
@@ -83,7 +89,7 @@ def reproduce(
 
 
 def _models(of: RecipeOptions, chosen: "Recipe", load: dict[str, Any]) -> object:
-    """The models asked for, each with its loading options; None leaves the recipe's choice."""
+    """The requested models, each with its loading options; None leaves the choice to the recipe."""
     from icl_mech.recipes.reproducing import ALL, OFFLINE, OFFLINE_MODEL
 
     names = of.model or ([OFFLINE_MODEL] if of.tasks == OFFLINE else None)
@@ -101,7 +107,7 @@ def _show(chosen: "Recipe", copy: Path | None) -> None:
         say(chosen.text.rstrip())
         return
     if exists(copy):
-        raise SweepError(f"{str(copy)!r} is there; name another file.")
+        raise SweepError(f"{str(copy)!r} already exists; name another file.")
     replace_file(copy, chosen.text.encode(), SweepError)
     say(f"Recipe: {copy}")
 
@@ -118,6 +124,6 @@ def _list(*, json: bool) -> None:
         table = Table(*heads, title=paper, box=None, title_justify="left")
         for entry in shown:
             if entry["paper"] == paper:
-                why = f" (none: {entry['why']})" if "why" in entry else ""
+                why = f" (no recipe: {entry['why']})" if "why" in entry else ""
                 table.add_row(entry.get("recipe", "–"), entry["place"], entry["what"] + why)
         draw(table, "")

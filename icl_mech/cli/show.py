@@ -1,4 +1,4 @@
-"""`icl-mech show`, `page`, `export` and `compare`: what saved runs found, without measuring anything again."""
+"""`icl-mech show`, `page`, `export` and `compare`: results of saved runs, without measuring anything again."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -11,12 +11,15 @@ from icl_mech.cli.options import AsJson, OverwritePage
 from icl_mech.errors import ResultError
 
 RunFolder = Annotated[
-    Path, typer.Argument(metavar="RUN_FOLDER", help="What --out named, such as runs/analysis.")
+    Path,
+    typer.Argument(
+        metavar="RUN_FOLDER", help="Folder of a run, as given to --out, such as runs/analysis."
+    ),
 ]
 
 
 def show(folder: RunFolder, json: AsJson = False) -> None:
-    """Show what a saved run found."""
+    """Show the results of a saved run."""
     from icl_mech.studies.analysis import described, in_lines
 
     analysis = icl.load(folder, kind=icl.Analysis)
@@ -29,11 +32,12 @@ def show(folder: RunFolder, json: AsJson = False) -> None:
 def page(
     folder: RunFolder,
     out: Annotated[
-        Path | None, typer.Option(help="The page; default: index.html in the run's folder.")
+        Path | None,
+        typer.Option(help="File for the HTML report; default: index.html in the run's folder."),
     ] = None,
     overwrite: OverwritePage = False,
 ) -> None:
-    """Write the page of a saved run; no model is loaded."""
+    """Write the HTML report of a saved run; no model is loaded."""
     from icl_mech.results import PAGE
 
     written = icl.load(folder, kind=icl.Analysis).to_html(out or folder / PAGE, overwrite=overwrite)
@@ -42,12 +46,12 @@ def page(
 
 def export(
     folder: RunFolder,
-    out: Annotated[Path, typer.Option(help="Folder for the parts of the paper.")],
+    out: Annotated[Path, typer.Option(help="Folder for the exported files.")],
     width: Annotated[
-        Literal["column", "page"], typer.Option(help="Of figures: 3.25 or 6.75 inches.")
+        Literal["column", "page"], typer.Option(help="Width of figures: 3.25 or 6.75 inches.")
     ] = "column",
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace files of these names.")
+        bool, typer.Option("--overwrite", help="Replace existing files of the same names.")
     ] = False,
 ) -> None:
     """Write figures, tables, methods and references of a saved run or sweep for a paper."""
@@ -68,13 +72,13 @@ def compare(
     folders: Annotated[
         list[Path], typer.Argument(metavar="RUN_FOLDER...", help="Folders of runs or of sweeps.")
     ],
-    out: Annotated[Path, typer.Option(help="The page.")] = Path("comparison.html"),
+    out: Annotated[Path, typer.Option(help="File for the HTML report.")] = Path("comparison.html"),
     names: Annotated[
-        str | None, typer.Option(help="What to call them, separated by commas.")
+        str | None, typer.Option(help="Names of the runs, separated by commas.")
     ] = None,
     overwrite: OverwritePage = False,
 ) -> None:
-    """Write a page that compares runs: figures side by side, claims with nested intervals."""
+    """Write an HTML report that compares runs: figures side by side, claims with hierarchical intervals."""
     chosen = None if names is None else [name.strip() for name in names.split(",")]
     comparison = icl.compare(*folders, names=chosen)
     written = comparison.to_html(out, overwrite=overwrite)

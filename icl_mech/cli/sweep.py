@@ -16,31 +16,42 @@ if TYPE_CHECKING:
     from icl_mech.recipes import Reproduction
     from icl_mech.sweeps import Comparison, Sweep
 
-_OUT, _RUN = "What is written", "How to run"
+_OUT, _RUN = "Output", "How to run"
 
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How the items of a sweep run, and what is printed."""
+    """How the runs of a sweep are computed, and what is printed."""
 
     resume: Annotated[
         bool,
-        _option(_OUT, "--resume", help="Go on in the folder: finished items stay, others run."),
+        _option(
+            _OUT, "--resume", help="Continue in the folder: finished runs are kept, the others run."
+        ),
     ] = False
     again: Annotated[
         bool,
-        _option(_OUT, "--again", help="With --resume: items of a changed model or task run anew."),
+        _option(
+            _OUT, "--again", help="With --resume: repeat runs whose model or task has changed."
+        ),
     ] = False
     workers: Annotated[
-        int | None, _option(_RUN, min=1, help="Processes side by side; default: one, this.")
+        int | None,
+        _option(_RUN, min=1, help="Number of parallel processes; default: only this one."),
     ] = None
-    devices: Annotated[str | None, _option(_RUN, help="One process for each: cuda:0,cuda:1")] = None
+    devices: Annotated[str | None, _option(_RUN, help="One process per device: cuda:0,cuda:1")] = (
+        None
+    )
     timeout: Annotated[
         float | None,
-        _option(_RUN, min=0.001, help="Seconds an item may take in its process; default: 6 hours."),
+        _option(
+            _RUN,
+            min=0.001,
+            help="Maximum number of seconds for a run in its process; default: 6 hours.",
+        ),
     ] = None
     dry_run: DryRun = False
-    json: Annotated[bool, _option(_OUT, "--json", help="Print the items as JSON.")] = False
+    json: Annotated[bool, _option(_OUT, "--json", help="Print the runs as JSON.")] = False
     quiet: Annotated[
         bool, _option(_OUT, "--quiet", "-q", help="No progress; print the folder and nothing else.")
     ] = False
@@ -62,7 +73,7 @@ class RunOptions:
 
 def kept(out: Path) -> str:
     """Message of an interrupted command."""
-    return f"Finished items are kept in {out}; the same command with --resume goes on with them."
+    return f"Finished runs are kept in {out}; run the same command with --resume to continue."
 
 
 @grouped
@@ -73,14 +84,14 @@ def sweep(
     ],
     out: Annotated[Path, _option(_OUT, help="Folder of the sweep, such as runs/study.")],
     overwrite: Annotated[
-        bool, _option(_OUT, "--overwrite", help="Measure all items of the folder again.")
+        bool, _option(_OUT, "--overwrite", help="Measure all runs in the folder again.")
     ] = False,
     *,
     run: RunOptions,
     load: LoadOptions,
     own: OwnOptions,
 ) -> None:
-    """Run a sweep; write every finished item at once, and a page in the end."""
+    """Run a sweep; save each run as soon as it finishes, and an HTML report at the end."""
     from icl_mech.studies.measuring import by_command
     from icl_mech.sweeps import sweep as run_sweep
     from icl_mech.sweeps.compare import comparison
@@ -99,10 +110,10 @@ def sweep(
 
 
 def tell(found: "Sweep", summary: str, written: str | None, run: RunOptions) -> None:
-    """Print the state of the items; exit code 1 if some failed.
+    """Print the state of the runs; exit code 1 if some failed.
 
     Raises:
-        typer.Exit: an item failed.
+        typer.Exit: a run failed.
     """
     if run.json:
         items = found.items.to_dict("records")
@@ -120,7 +131,7 @@ def tell(found: "Sweep", summary: str, written: str | None, run: RunOptions) -> 
 
 
 def page_of(found: "Sweep", shown: "Comparison | Reproduction", out: Path) -> str | None:
-    """Write the page of all finished items; a failing figure must not lose hours of measuring."""
+    """Write the report of all finished runs; a failing figure must not lose hours of measurements."""
     from icl_mech.results import PAGE
 
     if not any(state == "done" for state in found.items.state):
@@ -128,5 +139,5 @@ def page_of(found: "Sweep", shown: "Comparison | Reproduction", out: Path) -> st
     try:
         return str(shown.to_html(out / PAGE))
     except Exception as error:  # noqa: BLE001 - the results are there
-        note(f"The page could not be made ({type(error).__name__}: {error}).")
+        note(f"The HTML report could not be written ({type(error).__name__}: {error}).")
         return None

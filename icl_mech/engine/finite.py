@@ -45,9 +45,9 @@ class Part(NamedTuple):
 
 
 _PLACES: dict[SiteName, str] = {
-    "resid_pre": "what enters block {}",
+    "resid_pre": "the input of block {}",
     "pattern": "the attention of block {}",
-    "resid_post": "what leaves block {}",
+    "resid_post": "the output of block {}",
 }
 
 
@@ -85,7 +85,7 @@ class Finite:
             if site.name == "scores":
                 finite |= value.detach() == -torch.inf
             flags.append(finite.reshape(len(value), -1).all(1))
-            what.append(f"What {reading} reads of {site.name!r} of block {site.layer}")
+            what.append(f"The value that {reading} reads at {site.name!r} of block {site.layer}")
         if flags:
             self._flags.append(_Flags(what, torch.stack(flags), parts, loss))
 
@@ -151,6 +151,10 @@ def explained(
     return run
 
 
+class NonFiniteError(RunError):
+    """A value is NaN or infinite under interventions, and finite without them."""
+
+
 def _explained(what: str, parts: Sequence[Part], row: int, loss: Loss | None) -> RunError:
     """The error to raise, after rerunning the prompt alone to locate the first bad value."""
     for part in parts:
@@ -164,15 +168,16 @@ def _explained(what: str, parts: Sequence[Part], row: int, loss: Loss | None) ->
         if place is None and interventions:
             hooks = [hook for change in interventions for hook in change.hooks(alone)]
             place = _place(alone, hooks, loss)
-            blamed = f" under {', '.join(map(repr, interventions))}, and only then" if place else ""
+            blamed = f", and only under {', '.join(map(repr, interventions))}" if place else ""
     where = f"first in {place} of {model.info.architecture}{blamed}"
     if not place:
         where = (
-            f"though the whole prompt, run by itself through {model.info.architecture}, is finite in "
-            "every block: it comes from what the pass builds on (given keys and values), or from "
-            "what the reading makes of it"
+            f"although the whole prompt, run alone through {model.info.architecture}, is finite "
+            "in every block: the value arises in the given keys and values, or in the reading "
+            "itself"
         )
-    return RunError(
+    error = NonFiniteError if blamed else RunError
+    return error(
         f"{what} of prompt {index} (counted from 0) is NaN or infinite, {where}. "
         f"{_advice(model, blamed)}"
     )
@@ -184,15 +189,17 @@ def _advice(model: LanguageModel, blamed: str) -> str:
     for name, parameter in model.module.named_parameters():
         if not parameter.is_meta and not bool(parameter.isfinite().all()):
             return (
-                f"The weights {plain_name(name)!r} hold such values; they were changed since the model "
-                "was checked: load it again."
+                f"The weights {plain_name(name)!r} contain such values, because they were changed "
+                "after the model was checked: load it again."
             )
     wider = {
-        "float16": "float16 ends at 65504: load it with dtype='bfloat16', which has the range of "
-        "float32, or with 'float32'.",
-        "float64": "No dtype is wider; the prompt or hooks of your own drive it there.",
+        "float16": (
+            "float16 overflows above 65504: load the model with dtype='bfloat16', which has the "
+            "range of float32, or with 'float32'."
+        ),
+        "float64": "No wider dtype is available; the prompt or hooks that you added produce such values.",
     }
-    return wider.get(model.info.dtype, f"Load it in a dtype wider than {model.info.dtype}.")
+    return wider.get(model.info.dtype, f"Load the model in a dtype wider than {model.info.dtype}.")
 
 
 def _place(segment: Segment, hooks: Sequence[Hook], loss: Loss | None) -> str | None:
@@ -228,7 +235,7 @@ def _first(segment: Segment, hooks: Sequence[Hook]) -> str | None:
 
 
 def _first_gradient(segment: Segment, hooks: Sequence[Hook], loss: Loss) -> str | None:
-    """The first place of a backward pass, from the loss down, with a non-finite gradient."""
+    """The first place of a backward pass, from the loss backwards, with a non-finite gradient."""
     model, layers = segment.model, range(segment.model.info.n_layers)
     seen: list[Tensor] = []
 
@@ -242,7 +249,7 @@ def _first_gradient(segment: Segment, hooks: Sequence[Hook], loss: Loss) -> str 
         gradients: Sequence[Tensor | None] = torch.autograd.grad(total, seen, allow_unused=True)
     for layer, gradient in reversed(list(zip(layers, gradients, strict=True))):
         if gradient is not None and not bool(gradient.isfinite().all()):
-            return f"the gradient at what leaves block {layer} (from the loss down)"
+            return f"the gradient at the output of block {layer} (from the loss backwards)"
     return None
 
 

@@ -99,7 +99,7 @@ def counted(owned: Sequence[Owned], segment: Segment) -> tuple[list[Hook], Calla
             if not count:
                 raise RunError(
                     f"{owner} did not fire at {site.name!r} of block {site.layer} in "
-                    f"{segment.model.info.architecture}; its effect or reading would be missing."
+                    f"{segment.model.info.architecture}; its effect or readout would be missing."
                 )
 
     hooks = [

@@ -140,9 +140,9 @@ def plan(
             key=lambda n: prompt_bytes(model, n, gradient=gradient, checkpoint=True) // SURELY,
         )
         text = (
-            f"One prompt of {longest} tokens takes {least / 1e9:.1f} GB at least, and {free / 1e9:.1f} GB are "
-            f"free on {model.device}: use prompts of at most {max(fits - 1, 0)} tokens, a narrower dtype or "
-            "another device."
+            f"One prompt of {longest} tokens needs at least {least / 1e9:.1f} GB, but only "
+            f"{free / 1e9:.1f} GB are free on {model.device}: use prompts of at most "
+            f"{max(fits - 1, 0)} tokens, a narrower dtype or another device."
         )
         if memory is not None:
             raise RunError(text)

@@ -45,7 +45,8 @@ class Prepared:
         if self.made_of and self.made_of != _state(self.model):
             raise RunError(
                 f"Weights, settings or hooks of {self.model.info.name!r} were changed after these "
-                "prompts were prepared; their keys and values are those of before. Prepare them again."
+                "prompts were prepared, so their keys and values are outdated. Prepare them "
+                "again."
             )
 
 
@@ -85,8 +86,9 @@ def prepare(
             )
     if adapted.has_own_hooks:
         warnings.warn(
-            f"{adapted.info.name!r} has hooks of your own in place. Targets are run apart from what "
-            "stands before them: a hook that looks at positions sees others than in a whole prompt.",
+            f"{adapted.info.name!r} has hooks that you added. Prepared targets are run separately "
+            "from the tokens before them, so a hook that depends on positions would see other "
+            "ones than in a whole prompt. Remove the hooks, or make them an intervention.",
             stacklevel=2,
         )
     tokens, _ = plan(adapted, prompts.lengths.tolist(), gradient=False, memory=memory)

@@ -27,16 +27,17 @@ def check_loss_of(prompts: PromptBatch, loss: Loss) -> None:
     """
     if loss in OF_CLASSES and prompts.n_labels < 2:
         raise PromptError(
-            f"loss={loss!r} is over label words, and these prompts are texts without classes. Take "
-            "'next' (the token after the target) or 'rest' (all tokens after it)."
+            f"loss={loss!r} is computed over label words, but these prompts are texts without "
+            "classes. Use 'next' (the token after the target) or 'rest' (all tokens after it)."
         )
     if loss in ("label", "vocab"):
         _ = prompts.answers
     without = [i for i, prompt in enumerate(prompts) if prompt.target + 1 == len(prompt)]
     if loss == "rest" and without:
         raise PromptError(
-            f"loss='rest' needs tokens after the target; prompt {without[0]} ends with its target. "
-            "Build the prompts with continuation= or an earlier target=, or take loss='next'."
+            f"loss='rest' needs tokens after the target; prompt {without[0]} ends with its "
+            "target. Build the prompts with continuation= or an earlier target=, or use "
+            "loss='next'."
         )
 
 
@@ -146,9 +147,9 @@ class Kept:
             buffer = self._buffers[site]
             if value.shape[1:] != buffer.shape[1:]:
                 raise RunError(
-                    f"A reading of {site.name!r} of block {site.layer} gave rows of shape "
-                    f"{list(value.shape[1:])} after rows of {list(buffer.shape[1:])}; if "
-                    "they differ with the prompts' lengths, set ragged = True in the reading."
+                    f"A reading of {site.name!r} of block {site.layer} returned rows of shape "
+                    f"{list(value.shape[1:])} after rows of shape {list(buffer.shape[1:])}; if "
+                    "shapes depend on the lengths of prompts, set ragged = True in the reading."
                 )
         numbers = torch.tensor(list(prompts))
         on_cpu = [site for site in values if self._buffers[site].device.type == "cpu"]
@@ -197,7 +198,7 @@ class Reading(ABC, Generic[Value]):
     """True if the shape of what `reduce` returns differs between batches."""
 
     finite: ClassVar[bool] = True
-    """False if what `reduce` returns may be NaN or infinite; a run refuses it otherwise."""
+    """False if what `reduce` returns may be NaN or infinite; otherwise a run rejects such values."""
 
     @abstractmethod
     def sites(self, info: ModelInfo) -> Sequence[Site]:
@@ -229,7 +230,7 @@ class GradientReading(ABC, Generic[Value]):
     """True if the shape of what `reduce` returns differs between batches."""
 
     finite: ClassVar[bool] = True
-    """False if what `reduce` returns may be NaN or infinite; a run refuses it otherwise."""
+    """False if what `reduce` returns may be NaN or infinite; otherwise a run rejects such values."""
 
     loss: Loss
 

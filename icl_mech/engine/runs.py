@@ -62,10 +62,10 @@ def run(
         batch_size: Rows of a pass at most: prompts, of each set of interventions (default: by
             length, memory and what is fastest on the device).
         memory: Budget such as `"8GB"`: sets batch size and checkpointing (default: half of
-            what is free). With `"auto"`, the same half, prompts that do not fit are refused.
+            what is free). With `"auto"`, the same half, prompts that do not fit are rejected.
         path: `whole` computes every position of every prompt; `auto` leaves out what the
             readings cannot see, and runs once what prompts share. Both give the same values.
-            While the model has hooks of your own, which may look at positions, nothing is shared.
+            While the model has hooks that you added, which may depend on positions, nothing is shared.
         progress: Show a progress bar; None: when the output is a terminal or notebook.
         title: What the progress bar counts.
 
@@ -158,7 +158,10 @@ def _one_loss(readings: Sequence[AnyReading]) -> bool:
     """True if there is a backward pass; raise if gradient readings ask for different losses."""
     losses = {reading.loss for reading in readings if isinstance(reading, GradientReading)}
     if len(losses) > 1:
-        raise RunError(f"One pass has one loss; these readings ask for {sorted(losses)}.")
+        raise RunError(
+            f"One pass has one loss, but these readings ask for {sorted(losses)}; run them "
+            "separately."
+        )
     return bool(losses)
 
 
@@ -207,10 +210,9 @@ def _collected(
 def _refuse_own_hooks(model: LanguageModel, layout: Layout) -> None:
     if model.has_own_hooks and not layout.whole:
         raise RunError(
-            f"{model.info.name!r} has hooks of your own in place, which may look at positions, "
-            "but here parts of prompts are run on kept keys and values, where a hook sees "
-            "other positions than in the whole prompt. Take them off, or make them an "
-            "intervention."
+            f"{model.info.name!r} has hooks that you added, which may depend on positions, but "
+            "here parts of prompts are run on cached keys and values, where a hook sees other "
+            "positions than in the whole prompt. Remove them, or make them an intervention."
         )
 
 

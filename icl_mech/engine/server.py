@@ -70,7 +70,10 @@ def _together(asked: Sequence[SaliencySums]) -> SaliencySums | None:
     if len(asked) < 2:
         return asked[0] if asked else None
     if len({sums.reduction for sums in asked}) > 1:
-        raise RunError("One pass on a server sums over heads in one way; measure them apart.")
+        raise RunError(
+            "One pass on a server supports a single reduction over heads; run these measurements "
+            "separately."
+        )
     kinds = torch.cat([sums.edges for sums in asked], dim=1)
     return SaliencySums(asked[0].columns, asked[0].classes, asked[0].reduction, kinds)
 
@@ -86,18 +89,18 @@ def _sums(reading: Reading[Any] | GradientReading[Any], segment: Segment) -> Sal
         return None
     if isinstance(reading, Reading) or edges is None:
         raise RunError(
-            f"{type(reading).__name__} needs more than the target's row, which is all that comes "
-            f"from a server. Load {segment.model.info.name!r} here, or measure something else."
+            f"{type(reading).__name__} needs more than the target's row, which is all that a "
+            f"server returns. Load {segment.model.info.name!r} here, or measure something else."
         )
     if reading.loss not in OF_CLASSES:
         raise RunError(
             f"loss={reading.loss!r} is not computed on a server. Load {segment.model.info.name!r} "
-            f"here, or take one of {', '.join(OF_CLASSES)}."
+            f"here, or use one of {', '.join(OF_CLASSES)}."
         )
     if segment.prompts.score != "first" and reading.loss != "vocab":
         raise RunError(
-            f"loss={reading.loss!r} of label words that are scored whole is not computed on a server. Load "
-            f"{segment.model.info.name!r} here, or take loss='vocab'."
+            f"loss={reading.loss!r} over whole label words is not computed on a server. Load "
+            f"{segment.model.info.name!r} here, or use loss='vocab'."
         )
     tokens, classes = segment.label_tokens, None
     if reading.loss == "vocab":
@@ -149,8 +152,9 @@ def _edit(site: Site, hook: HookFunction, segment: Segment) -> tuple[Tensor, Ten
         or not torch.equal(torch.where(where, first, probes[1]), second)
     ):
         raise RunError(
-            f"An intervention at {site.name!r} of block {site.layer} does more than set entries to "
-            "values known beforehand, so it cannot be sent to a server. Isolate and ZeroHeads can."
+            f"An intervention at {site.name!r} of block {site.layer} does more than set entries "
+            "to values known beforehand, so it cannot be sent to a server. Use Isolate or "
+            "ZeroHeads, which can."
         )
     new = torch.where(where, first, first[where][0])
     return _narrowed(where), _narrowed(new)

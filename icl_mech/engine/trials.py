@@ -1,8 +1,8 @@
 """Time and memory of passes on this machine: shapes recorded by a rehearsal, timed for about ten seconds.
 
 A pass of `n` blocks over `r` rows (prompts times computed tokens) that attend to `c` columns takes
-`e + n (a + b r + d r c)` seconds, a backward pass without `e`, and as many bytes `n (b r + d r c) + e r` if its graph is kept, `b r + d r c` if
-not. The factors are fitted to the measurements by non-negative least squares.
+`e + n (a + b r + d r c)` seconds, a backward pass without `e`. It takes `n (b r + d r c) + e r` bytes
+if its graph is kept, `b r + d r c` if not. The factors are fitted to the measurements by non-negative least squares.
 """
 
 import time

@@ -372,5 +372,5 @@ def _cached(output: ForwardOutput, segment: Segment) -> KeyValues:
 def _no_room(segment: Segment) -> RunError:
     return RunError(
         f"One prompt of {len(segment.prompts[0])} tokens does not fit into memory; use a shorter "
-        "prompt, a narrower dtype or memory= (smaller, for recomputation)."
+        "prompt, a narrower dtype or a smaller memory= (for recomputation)."
     )

@@ -79,8 +79,8 @@ class Writer(Work):
         for reading in readings:
             if not getattr(reading, "target_only", False):
                 raise RunError(
-                    f"{type(reading).__name__} reads more than the target's row; while a text is written "
-                    "there is only the row of the last token."
+                    f"{type(reading).__name__} reads more than the target's row, but during "
+                    "generation only the row of the last token is available."
                 )
         super().__init__(readings, interventions, checkpoint=False)
 

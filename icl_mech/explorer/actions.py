@@ -15,7 +15,7 @@ LONGEST = 8_000
 """Maximum number of characters of a typed text."""
 
 MOST = 64
-"""Maximum number of demonstrations, and of answers of one."""
+"""Maximum number of demonstrations, and of answers per demonstration."""
 
 FACTORS = (1e-3, 1e3)
 """Smallest and largest factor of a re-weighting of attention."""
@@ -26,13 +26,13 @@ FACTOR = 2.0
 
 @dataclass(frozen=True)
 class Stage:
-    """The context of actions.
+    """What actions can draw on.
 
     Attributes:
-        task: The task, from which fresh demonstrations come.
+        task: The task, which supplies new demonstrations.
         info: Facts about the model.
         queries: The set of queries.
-        first: Gives the first token of an open answer.
+        first: Returns the first token of a free-form answer.
     """
 
     task: Task
@@ -64,14 +64,14 @@ def act(experiment: Experiment, action: Action, stage: Stage) -> Done:
 
     Args:
         experiment: The experiment before it.
-        action: `do`, and what that needs; see `ACTIONS`.
+        action: `do` and its arguments; see `ACTIONS`.
         stage: Task, model and queries it can draw on.
 
     Returns:
-        The new experiment, and a sentence if something was dropped with it, else "".
+        The new experiment, and a sentence if the action also dropped something, else "".
 
     Raises:
-        RunError: the action is impossible; says why.
+        RunError: the action is impossible; the message says why.
     """
     do = action.get("do")
     if not isinstance(do, str) or do not in ACTIONS:
@@ -83,18 +83,20 @@ def _whole(action: Action, name: str, count: int, what: str) -> int:
     """The action's value of this name, an integer from 0 to `count - 1`.
 
     Raises:
-        RunError: it is not; quotes the value.
+        RunError: it is not; the message quotes the value.
     """
     value = action.get(name)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < count:
-        raise RunError(f"{name}={value!r} is no {what}; there are {count}, counted from 0.")
+        raise RunError(
+            f"{name}={value!r} is not a valid {what} number; there are {count}, counted from 0."
+        )
     return value
 
 
 def _text(action: Action, name: str = "text") -> str:
     text = action.get(name)
     if not isinstance(text, str) or not text.strip():
-        raise RunError(f"The {name} is empty; write one.")
+        raise RunError(f"The {name} is empty; enter one.")
     if fault := text_fault(text):
         raise RunError(f"The {name} {fault}.")
     if len(text) > LONGEST:
@@ -111,7 +113,7 @@ def _factor(action: Action) -> float:
     factor = action.get("factor", FACTOR)
     low, high = FACTORS
     if isinstance(factor, bool) or not isinstance(factor, int | float) or not low <= factor <= high:
-        raise RunError(f"factor={factor!r}; it is a number from {low:g} to {high:g}.")
+        raise RunError(f"factor={factor!r} is not valid; give a number from {low:g} to {high:g}.")
     return float(factor)
 
 
@@ -124,12 +126,12 @@ def _with_demo(experiment: Experiment, number: int, demo: Demo) -> Experiment:
 def _rearranged(
     experiment: Experiment, demos: Sequence[Demo], moved: Mapping[int, int | None]
 ) -> Done:
-    """Replace the demonstrations; changes move with their demonstration, or are dropped with it.
+    """Replace the demonstrations; a change moves with its demonstration, or is dropped with it.
 
     Args:
         experiment: The experiment before.
         demos: The new demonstrations.
-        moved: New number of each old one, None where it is gone.
+        moved: New number of each old demonstration; None if it was removed.
     """
     new = {number: moved.get(number, number) for number in range(len(experiment.demos))}
     changes = [
@@ -139,7 +141,7 @@ def _rearranged(
     ]
     dropped = len(experiment.changes) - len(changes)
     note = (
-        f"{dropped} change{'s' * (dropped > 1)} of this demonstration went with it."
+        f"Also removed: {dropped} change{'s' * (dropped > 1)} of this demonstration."
         if dropped
         else ""
     )
@@ -153,14 +155,16 @@ def _flip(experiment: Experiment, action: Action, stage: Stage) -> Done:
     if action.get("to") is None:
         shown = (demo.shown + 1) % count
     else:
-        shown = _whole(action, "to", count, "answer of it" if demo.words else "class")
+        shown = _whole(action, "to", count, "answer" if demo.words else "class")
     return _with_demo(experiment, number, replace(demo, shown=shown)), ""
 
 
 def _answer(experiment: Experiment, action: Action, stage: Stage) -> Done:
     number = _whole(action, "demo", len(experiment.demos), "demonstration")
     if not stage.task.is_open:
-        raise RunError(f"Task {stage.task.name!r} has classes; flip the label instead.")
+        raise RunError(
+            f"Task {stage.task.name!r} has classes, so there is no answer to type; flip the label."
+        )
     demo, word = experiment.demos[number], _text(action, "answer")
     words = demo.words if word in demo.words else (*demo.words, word)
     if len(words) > MOST:
@@ -187,7 +191,7 @@ def _edit(experiment: Experiment, action: Action, stage: Stage) -> Done:
 def _drop(experiment: Experiment, action: Action, stage: Stage) -> Done:
     number = _whole(action, "demo", len(experiment.demos), "demonstration")
     if len(experiment.demos) == 1:
-        raise RunError("One demonstration must stay.")
+        raise RunError("The last demonstration cannot be removed.")
     demos = [demo for index, demo in enumerate(experiment.demos) if index != number]
     moved = {index: index - 1 for index in range(number + 1, len(experiment.demos))}
     return _rearranged(experiment, demos, {**moved, number: None})
@@ -197,7 +201,7 @@ def _move(experiment: Experiment, action: Action, stage: Stage) -> Done:
     number = _whole(action, "demo", len(experiment.demos), "demonstration")
     step = action.get("by")
     if type(step) is not int or step not in (-1, 1):
-        raise RunError(f"by={step!r}; a demonstration moves by 1 or -1.")
+        raise RunError(f"by={step!r} is not valid; a demonstration moves by 1 or -1.")
     neighbour = number + step
     if not 0 <= neighbour < len(experiment.demos):
         return experiment, ""
@@ -224,12 +228,12 @@ def _add(experiment: Experiment, action: Action, stage: Stage) -> Done:
     )
     example = next(fresh, None)
     if example is None:
-        raise RunError(f"The task has no further example of {task.labels[label]!r}.")
+        raise RunError(f"The task has no unused example of {task.labels[label]!r} left.")
     return replace(experiment, demos=(*demos, Demo(example.text, label, label, example.text2))), ""
 
 
 def _add_open(experiment: Experiment, stage: Stage, used: set[str]) -> Experiment:
-    """Add the first example whose answers differ in their first token from all shown, and from the queries'."""
+    """Add the first example whose answers differ in their first token from all that are shown or asked for."""
     queries = (*stage.queries, experiment.query)
     shown = [*experiment.choices, *(word for demo in experiment.demos for word in demo.words)]
     shown += [word for query in queries for word in query.words]
@@ -242,7 +246,9 @@ def _add_open(experiment: Experiment, stage: Stage, used: set[str]) -> Experimen
         if fresh and stage.fits(words, shown):
             added = Demo(example.text, 0, 0, example.text2, words)
             return replace(experiment, demos=(*experiment.demos, added))
-    raise RunError("The task has no further example whose answer begins with a token of its own.")
+    raise RunError(
+        "The task has no unused example left whose answer differs from all others in its first token."
+    )
 
 
 def _asked(experiment: Experiment, query: Query) -> Done:
@@ -254,7 +260,9 @@ def _asked(experiment: Experiment, query: Query) -> Done:
 def _query(experiment: Experiment, action: Action, stage: Stage) -> Done:
     number = action.get("number")
     if isinstance(number, bool) or not isinstance(number, int):
-        raise RunError(f"number={number!r} is no query; there are {len(stage.queries)}.")
+        raise RunError(
+            f"number={number!r} is not a query number; there are {len(stage.queries)} queries."
+        )
     return _asked(experiment, stage.queries[number % len(stage.queries)])
 
 
@@ -272,16 +280,16 @@ def _range(experiment: Experiment, action: Action, stage: Stage) -> Done:
     what = action.get("what")
     if not isinstance(what, str) or what not in KINDS or what == "heads":
         known = [name for name in KINDS if name != "heads"]
-        raise RunError(f"There is no change {what!r}. {near_matches(str(what), known)}")
+        raise RunError(f"There is no kind of change {what!r}. {near_matches(str(what), known)}")
     demo = token = None
     needs = KINDS[what].needs
     if needs == "demo" or (needs == "token" and action.get("demo") is not None):
         demo = _whole(action, "demo", len(experiment.demos), "demonstration")
     if needs == "token":
-        token = _whole(action, "token", LONGEST, "token of it")
+        token = _whole(action, "token", LONGEST, "token")
     factor = _factor(action) if needs == "factor" else 1.0
     if needs == "factor" and factor == 1:
-        raise RunError("A factor of 1 changes nothing; take another.")
+        raise RunError("A factor of 1 changes nothing; give another one.")
     made = Change(what, _layers(action, stage), demo, token, factor=factor)
     others = [change for change in experiment.changes if change.place != made.place]
     return replace(experiment, changes=(*others, made)), ""
@@ -296,7 +304,9 @@ def _stretch(experiment: Experiment, action: Action, stage: Stage) -> Done:
     number = _whole(action, "change", len(experiment.changes), "change")
     change = experiment.changes[number]
     if change.what == "heads":
-        raise RunError("Heads are chosen one by one; choose them in the map of heads.")
+        raise RunError(
+            "Heads are chosen one by one, not by a range of layers; choose them in the map of heads."
+        )
     return _changed(experiment, number, replace(change, layers=_layers(action, stage)))
 
 

@@ -40,10 +40,10 @@ AT_TARGET = ("heads", "to_target", "reweight")
 """Changes that affect only the target's row."""
 
 KEPT, MAPS = 300, 24
-"""Maximum number of cached answers, and of those that hold maps of all edges."""
+"""Maximum number of cached answers, and of cached answers that contain maps of all edges."""
 
 NEXT, PER_LAYER = 6, 5
-"""Number of top next words of the answer, and of each layer."""
+"""Number of top next words shown for the answer, and for each layer."""
 
 DECADES = 4
 """Decades below the largest edge that saliency maps show."""
@@ -52,8 +52,8 @@ DECADES = 4
 class Rows(OfEntries, Reading[Tensor]):
     """The target's normed residual after the embedding and each block.
 
-    Read out later, all layers in one product: inside the hooks the unembedding would be fetched from memory for
-    every layer.
+    They are unembedded later, all layers in one product: inside the hooks, the unembedding would be fetched from
+    memory for every layer.
     """
 
     target_only = True
@@ -125,7 +125,7 @@ class Asker:
         """The prompt of an experiment.
 
         Raises:
-            PromptError: it is too long, or a demonstration answers the query.
+            PromptError: it is too long, or a demonstration has the text of the query.
         """
         key = experiment.plain
         with self._built_one_at_a_time:
@@ -213,7 +213,7 @@ class Asker:
             return self.model.unembed(rows.to(self.model.device)).float().cpu()
 
     def labels(self, experiment: Experiment) -> list[int]:
-        """First tokens of the label words, or of the choices if answers are open."""
+        """First tokens of the label words, or of the choices if answers are free-form."""
         return list(self.prompts(experiment)[0].label_tokens)
 
     def names(self, experiment: Experiment) -> list[str]:
@@ -225,7 +225,7 @@ class Asker:
         logits, components = self.read(experiment)
         label_logits = logits[:, self.labels(experiment)]
         heads: Any = []
-        with suppress(IclMechError):  # a part of the model is not known; the page shows no heads
+        with suppress(IclMechError):  # without all parts of the model, the page shows no heads
             check_sum(components, self.model)
             heads = rounded(self.contrast(components.heads[0], experiment))
         best, ids = logits.topk(NEXT, dim=-1)
@@ -255,12 +255,14 @@ class Asker:
         labels, answer = self.names(experiment), experiment.query.answer
         others = [label for number, label in enumerate(labels) if number != answer]
         rest = others[0] if len(others) == 1 else "mean of the others"
-        return f"logit of “{labels[answer]}” above {rest}"
+        return f"logit of “{labels[answer]}” minus {rest}"
 
     def calibrated(self, experiment: Experiment) -> dict[str, Any]:
-        """Probabilities divided by their mean with the same demonstrations without content (`icl.calibration`)."""
+        """Probabilities divided by their mean over content-free queries with the same demonstrations."""
         probs = torch.tensor(self.ask("now", experiment)["logits"]).double().softmax(-1)
-        bare = experiment.asking(experiment.query)  # tokens of the query are gone with its text
+        bare = experiment.asking(
+            experiment.query
+        )  # the query's isolated tokens disappear with its text
         return {"probs": rounded(calibrate_labels(probs[None], self._without_content(bare))[0])}
 
     def _without_content(self, experiment: Experiment) -> Float[Tensor, "text label"]:
@@ -273,7 +275,7 @@ class Asker:
         if all(change.what in AT_TARGET for change in experiment.changes):
             rows = [self.runs.values(asked[[i]], changes)[0][0, -1] for i in range(len(asked))]
             logits = self._logits(torch.stack(rows))[:, self.labels(experiment)]
-        else:  # early rows change: all of them after one beginning
+        else:  # early rows change: run them all, after one shared prefix
             ((logits, *_),) = run(
                 self.model, asked, [PredictionReading(1)], changes, progress=False
             )
@@ -333,7 +335,7 @@ class Asker:
 
 
 def _shown(piece: str) -> str:
-    """The text of a token, with visible signs if nothing in it can be seen or clicked."""
+    """The text of a token, with visible symbols if it could not be seen or clicked otherwise."""
     seen = any(letter.isprintable() or letter.isspace() for letter in piece)
     return piece if seen else visible(piece)
 

@@ -48,7 +48,7 @@ class Change:
         return self.what, self.demo, self.token
 
     def words(self, *, of_answers: bool = False) -> str:
-        """Description such as `label words isolated · layers 0–4`; `of_answers` words it for open answers."""
+        """Description such as `label words isolated · layers 0–4`; `of_answers` words it for free-form answers."""
         if self.what == "heads":
             return f"{len(self.heads)} head{'s' * (len(self.heads) != 1)} set to zero at the target"
         first, last = self.layers
@@ -68,12 +68,14 @@ class Change:
         tokens = extents(prompt)[-1 if self.demo is None else self.demo]
         if (self.token or 0) >= len(tokens):
             of = "the query" if self.demo is None else f"demonstration {self.demo}"
-            raise RunError(f"Token {self.token} of {of} is named, which has {len(tokens)} tokens.")
+            raise RunError(
+                f"A change names token {self.token} of {of}, which has only {len(tokens)} tokens."
+            )
         return tokens[self.token or 0]
 
 
 def spoken(text: str, *, of_answers: bool) -> str:
-    """The text, with label words called answers if answers are open."""
+    """The text, with label words called answers if answers are free-form."""
     return re.sub(r"\blabel( word)?", "answer", text) if of_answers else text
 
 
@@ -164,7 +166,7 @@ def interventions(
         changes: The changes.
         prompts: The prompts they act on.
         info: Facts about the model.
-        others: Gives the same prompts with the opposite labels.
+        others: Returns the same prompts with the opposite labels.
 
     Raises:
         RunError: a prompt does not have the token of a change.

@@ -32,9 +32,9 @@ def code(
         experiment: The experiment on the screen.
         stage: Task, model and queries.
         prompts: Its prompts: one, or with `every` those of all queries.
-        model: The line that makes the model.
-        task: The line that makes the task.
-        look: The chosen `token` and `layer`, whose row of the saliency map is asked for too.
+        model: The line that loads the model.
+        task: The line that loads the task.
+        look: The chosen `token` and `layer`, whose row of the saliency map is computed too.
         every: Use all queries.
     """
     made = interventions(experiment.changes, prompts, stage.info, lambda: prompts)
@@ -77,7 +77,7 @@ def _prompts(experiment: Experiment, stage: Stage, *, every: bool) -> Iterator[s
     yield "]"
     more = ", choices=choices" if stage.task.is_open else ""
     if more:
-        yield f"choices = {[*experiment.choices]}  # beside the queries' own answers"
+        yield f"choices = {[*experiment.choices]}  # in addition to the queries' own answers"
     yield f"prompts = {BUILD.format('demonstrations', more)}"
     if any(change.what == "patch" for change in experiment.changes):
         opposite = experiment.opposite(len(labels)).demos

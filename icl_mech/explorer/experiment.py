@@ -16,10 +16,10 @@ class Demo:
 
     Attributes:
         text: Its text.
-        shown: Class it displays; for open answers, the number of its word.
-        true: Class it has; for open answers, 0.
+        shown: Class it displays; for free-form answers, the number of its word.
+        true: Its true class; for free-form answers, 0.
         text2: Second text of a pair.
-        words: For open answers, the answers it can display: its own, a false one, and those typed in.
+        words: For free-form answers, those it can display: the correct one, a false one, and those typed in.
     """
 
     text: str
@@ -42,10 +42,10 @@ class Query:
 
     Attributes:
         text: Its text.
-        answer: Its true class; for open answers, 0.
+        answer: Its true class; for free-form answers, 0.
         number: Its number in the set; None if typed in.
         text2: Second text of a pair.
-        words: For open answers, the right one, and that of the other relation if the task has one.
+        words: For free-form answers, the right one, and that of the other relation if the task has one.
         also: Further right answers.
     """
 
@@ -73,7 +73,7 @@ class Experiment:
         demos: Demonstrations, in order.
         query: The query.
         changes: Interventions on the model.
-        choices: For open answers, the words scored besides the query's own: those of all experiments shown side
+        choices: For free-form answers, the words scored besides the query's own: those of all experiments shown side
             by side (`History.scored`).
     """
 
@@ -89,11 +89,11 @@ class Experiment:
 
     @property
     def all_true(self) -> bool:
-        """True if every demonstration displays its class or own answer."""
+        """True if every demonstration displays its true class or correct answer."""
         return all(demo.shown == demo.true for demo in self.demos)
 
     def relabelled(self, shift: int, classes: int) -> "Experiment":
-        """The experiment without changes, every demonstration displaying its class (or word) plus `shift`."""
+        """The experiment without changes, every demonstration displaying its true class (or word) plus `shift`."""
         demos = tuple(
             replace(d, shown=(d.true + shift) % (len(d.words) or classes)) for d in self.demos
         )
@@ -129,7 +129,7 @@ class Experiment:
         """The experiment's prompt, or its demonstrations before other queries.
 
         Raises:
-            PromptError: a prompt is too long for the model, or a demonstration answers a query.
+            PromptError: a prompt is too long for the model, or a demonstration has the text of a query.
         """
         asked = [self.query] if queries is None else queries
         return build_prompts(
@@ -166,7 +166,9 @@ class Experiment:
             choices = tuple(map(str, saved.get("choices", ())))
             return cls(demos, Query(**_words(saved["query"])), tuple(changes), choices)
         except (KeyError, TypeError, ValueError) as error:
-            raise RunError(f"This is no saved experiment: {error!r}.") from None
+            raise RunError(
+                f"This is not a saved experiment ({error!r}); give one that an explorer saved."
+            ) from None
 
 
 def _words(saved: Mapping[str, Any]) -> dict[str, Any]:

@@ -48,7 +48,7 @@ class History:
         return self.scored(own.asking(self.past[-1].query))
 
     def scored(self, own: Experiment, now: Experiment | None = None) -> Experiment:
-        """The experiment with, for open answers, the choices of all experiments shown side by side, in a fixed order.
+        """The experiment; for free-form answers, with the choices of all experiments shown side by side, in one order.
 
         The choices are the words of the start, the kept experiments and the present one (or `now`), so that
         flipping a label or dropping a demonstration does not change what an answer is compared with.
@@ -81,7 +81,7 @@ class History:
             RunError: another kept experiment has that name.
         """
         if name in dict(self.named):
-            raise RunError(f"There is a kept state {name!r} already; take another name.")
+            raise RunError(f"There is a kept state {name!r} already; give another name.")
         free = (chr(ord("A") + i) for i in range(26) if chr(ord("A") + i) not in dict(self.named))
         self.named.append((name or next(free, f"{len(self.named) + 1}"), self.past[-1]))
 
@@ -96,7 +96,7 @@ class History:
     ) -> tuple[int, int]:
         """Number of this change among the different ones measured over these queries, and how many there are so far.
 
-        No change has number 0, and is not counted.
+        If nothing was changed, the number is 0, and nothing is counted.
         """
         known = self.tried.setdefault(_digest(queries), [])
         sides = [(side.demos, side.changes) for side in (before, after)]
@@ -133,15 +133,17 @@ class History:
             reference, tried = saved["reference"], dict(saved.get("tried", {}))
             tried = {str(key): [*map(str, digests)] for key, digests in tried.items()}
         except (KeyError, TypeError, ValueError) as error:
-            raise RunError(f"This is no saved history: {error!r}.") from None
+            raise RunError(
+                f"This is not a saved history ({error!r}); give one that an explorer saved."
+            ) from None
         if not past or reference not in (None, *range(len(named))):
             raise RunError(
-                "A saved history has one experiment at least, and a reference among its own."
+                "A saved history needs at least one experiment, and a reference that is one of its kept states."
             )
         return cls(past, future, named, reference, tried)
 
 
 def _digest(value: object) -> str:
-    # For classes the same as before open answers had words, so that counts in older files stay valid.
+    # For classes the same text as before free-form answers had words, so that counts in older files stay valid.
     text = repr(value).replace(", words=()", "").replace(", also=()", "")
     return hashlib.sha256(text.encode()).hexdigest()[:16]

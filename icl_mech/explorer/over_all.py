@@ -50,7 +50,7 @@ class OverAll:
     Attributes:
         before: Predictions and lens of the reference.
         after: Predictions and lens of the experiment.
-        number: Number of this change among those tried on these queries; 0: none, or not counted.
+        number: Number of this change among those tried on these queries; 0: no change, or not counted.
         tried: How many had been tried by then.
     """
 
@@ -113,7 +113,7 @@ class OverAll:
         """The number of this change on these queries in words, with a warning if several were tried."""
         if not self.number:
             return ""
-        warning = " The best of several looks better than it is; take fresh queries (another seed) for the last word."
+        warning = " The best of several looks better than it is; confirm it on fresh queries (another seed)."
         return f"Change {self.number} of {self.tried} tried on these queries.{warning * (self.tried > 2)}"
 
     def figures(self) -> dict[str, Any]:
@@ -158,7 +158,7 @@ def over_all(
 
     Raises:
         StoppedError: a stop was requested.
-        IclMechError: a demonstration answers a query, or not every prompt has the token of a change.
+        IclMechError: a demonstration has the text of a query, or not every prompt has the token of a change.
     """
     sides = []
     for number, experiment in enumerate((before, after)):

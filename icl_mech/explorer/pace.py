@@ -14,7 +14,7 @@ from icl_mech.models import LanguageModel, exclusive
 from icl_mech.prompts import PromptBatch
 
 _PACED: list[int] = []
-"""The process's number of threads, once for each worker that has set another."""
+"""The process's number of threads, once for each worker that has changed it."""
 
 _PACE = threading.Lock()
 

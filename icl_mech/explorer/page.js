@@ -1,15 +1,15 @@
 /* The live explorer: one page for the notebook widget and for the browser.
 
-   Python owns the experiment (demonstrations, query, changes); this page owns the look (cursor, token, mode) and
+   Python holds the experiment (demonstrations, query, changes); this page holds the view (cursor, token, mode) and
    draws what Python sends. Texts reach the page as text nodes only, styles through the object model, so that a
-   strict content policy holds and a hostile text is just a text. */
+   strict content security policy holds and a hostile text stays text. */
 
 const VERSION = 1;
 const LONGEST_TEXT = 8000;
 const PATIENCE = 2000;  // milliseconds without an answer after which the page says that the kernel is busy
 const CLICK = 5;  // pixels that a pointer may move and still click
-const LONGEST_ANSWER = 200;  // characters of an answer that is typed in
-const MENU_FROM = 5;  // classes from which a click on a label word opens a menu instead of taking the next one
+const LONGEST_ANSWER = 200;  // characters of a typed answer
+const MENU_FROM = 5;  // number of classes from which a click on a label word opens a menu instead of showing the next class
 const STRONGEST = 7;  // tokens that get an arc
 const DECADES = 4;  // of saliency that the codes 1 to 255 span
 
@@ -17,7 +17,7 @@ const DECADES = 4;  // of saliency that the codes 1 to 255 span
 
 const HELLO = { do: "hello", version: VERSION, seq: 0, look: { layer: 0, token: null, mode: "roles" } };
 
-/** Over a websocket that comes back by itself; `hello` is said on every connection. */
+/** Over a websocket that reconnects automatically; every connection starts with `hello`. */
 export function socketTransport(url) {
   let socket = null, wait = 250, heard = () => {}, told = () => {};
   function connect() {
@@ -83,7 +83,7 @@ function make(name, given = {}, ...children) {
   const own = SVG_NAMES.has(name)
     ? document.createElementNS("http://www.w3.org/2000/svg", name) : document.createElement(name);
   for (const [key, value] of Object.entries(given)) {
-    const said = key.startsWith("aria-");  // which says true and false as words
+    const said = key.startsWith("aria-");  // these take true and false as words
     if (value == null || (value === false && !said)) continue;
     if (key.startsWith("on")) own.addEventListener(key.slice(2), value);
     else if (key === "style") Object.entries(value).forEach(([rule, text]) => own.style.setProperty(rule, text));
@@ -97,7 +97,7 @@ function button(words, title, act, more = {}) {
   return make("button", { type: "button", class: "ex-button", title, onclick: act, ...more }, words);
 }
 
-/** One of several: `options` are [value, words, title]; the group redraws itself by `choose`. */
+/** A choice of one option: `options` are [value, words, title]; `choose` redraws the group. */
 function segmented(label, options, act) {
   const buttons = options.map(([value, words, title]) =>
     make("button", { type: "button", title, onclick: () => act(value) }, words));
@@ -126,15 +126,15 @@ const percent = share => `${Math.round(100 * share)} %`;
 const clamp = (value, low, high) => Math.max(low, Math.min(high, value));
 const span = (a, b) => a === b ? `${a}` : `${a}–${b}`;
 const cut = (text, most) => [...text].length > most ? [...text].slice(0, most - 1).join("") + "…" : text;
-/** Whether there is something to compare with: the state is not the reference itself. */
+/** True if there is something to compare with: the state is not the reference itself. */
 const isCompared = state => !state.started || state.reference.index != null;
 const referenceName = state => state.reference.name || "start";
-/** Words about label words, as they are for answers that are open. */
+/** A text about label words, adapted to free-form answers. */
 const spoken = (words, state) => state?.open ? words.replace(/\blabel( word)?/g, "answer") : words;
-/** What a demonstration can display: the classes, or open answers of its own. */
+/** What a demonstration can display: the classes, or its own free-form answers. */
 const wordsOf = (state, demo) => demo.words?.length ? demo.words : state.labels.map(own => own.trim());
 const ordinal = n => n + ["th", "st", "nd", "rd"][n % 100 > 10 && n % 100 < 14 ? 0 : Math.min(n % 10, 4) % 4];
-/** A token's text where it stands alone: blanks and line ends become visible. */
+/** A token's text shown on its own: spaces and line breaks become visible. */
 const visible = text => text.replace(/\n/g, "↵").trim() || "␣";
 const quoted = text => `“${cut(visible(text), 24)}”`;
 
@@ -155,7 +155,7 @@ const PARTS = {
   pair: "true and false labels", flow: "information flow", refflow: "flow of the reference", attention: "attention",
 };
 
-/** What a change is about, and so its colour; what has no colour of its own is ink. */
+/** What a change concerns, which sets its colour. */
 function changeColour(change) {
   if (change.heads?.length) return "template";
   if (change.what === "patch") return "false";
@@ -177,7 +177,7 @@ function bytes(text) {
   return Uint8Array.from(atob(text), letter => letter.charCodeAt(0));
 }
 
-/** Codes of the edges into (or out of) a token, one per token; `self` counts its own. */
+/** Codes of the edges into (or out of) a token, one per token; `self` includes its edge to itself. */
 function edges(codes, offset, size, token, mode, self) {
   return Array.from({ length: size }, (_, other) => {
     const [to, from] = mode === "out" ? [other, token] : [token, other];
@@ -188,7 +188,7 @@ function edges(codes, offset, size, token, mode, self) {
 
 // -- The page --
 
-/** Show the explorer in an element; gives a function that takes it away again. */
+/** Show the explorer in an element; returns a function that removes it. */
 export function mount(el, transport) {
   const root = make("div", { class: "icl-explore", tabindex: -1, role: "region", "aria-label": "Explore in-context learning" });
   const app = {
@@ -209,14 +209,14 @@ export function mount(el, transport) {
     transport.send({ do: what, seq: sent, look: { layer, token, mode }, ...fields });
     return undefined;
   };
-  /** A sentence at the place it is about: prompt, answer, set or layers. */
+  /** Show a sentence in the section it concerns: prompt, answer, set or layers. */
   app.tell = (place, text, wrong = false) => {
     app.says[place] = { text, wrong };
     app.draw(place);
   };
   app.focused = () => root.getRootNode().activeElement;
 
-  // Drawing is gathered into the next frame.
+  // Drawing is batched into the next frame.
   const waiting = new Set();
   let frame = null;
   app.draw = (...names) => {
@@ -227,7 +227,7 @@ export function mount(el, transport) {
       waiting.clear();
       const began = performance.now();
       keepFocus(app, () => due.filter(name => app.state || name === "header").forEach(name => views[name].draw()));
-      // What benchmarks read.
+      // Read by benchmarks.
       root.dataset.redraw = (performance.now() - began).toFixed(1);
     });
   };
@@ -269,7 +269,7 @@ export function mount(el, transport) {
   };
 }
 
-/** What is drawn anew keeps the focus by its key; what is gone or disabled gives it to the page, whose keys go on working. */
+/** A redrawn element keeps the focus by its key; if it is gone or disabled, the page gets the focus, so that keys still work. */
 function keepFocus(app, draw) {
   const held = app.focused(), inside = held && app.root.contains(held);
   draw();
@@ -279,7 +279,7 @@ function keepFocus(app, draw) {
   (again ?? app.root).focus({ preventScroll: true });
 }
 
-// -- What Python says --
+// -- Messages from Python --
 
 function hear(app, message) {
   const { kind, part, seq } = message;
@@ -293,7 +293,7 @@ function hear(app, message) {
   known[kind]?.(app, message);
 }
 
-/** What a set-level result depends on: all but the query. */
+/** Everything a result over all queries depends on: all but the query. */
 const experiment = state => JSON.stringify([state.demos, state.changes, state.reference]);
 const texts = state => JSON.stringify(state.tokens.map(token => token.t));
 
@@ -301,7 +301,7 @@ function hearState(app, state) {
   const old = app.state, look = app.look;
   app.state = state;
   if (state.version !== VERSION) {
-    app.tell("prompt", `This page speaks version ${VERSION} and Python version ${state.version}: reload the page.`, true);
+    app.tell("prompt", `This page uses protocol version ${VERSION}, but the server uses version ${state.version}: reload the page.`, true);
   }
   if (!old || old.gen !== state.gen) {
     app.fresh.clear();
@@ -318,7 +318,7 @@ function hearState(app, state) {
   if (!state.kinds.some(kind => kind.what === look.kind)) look.kind = state.kinds[0]?.what ?? null;
   if (look.row?.change >= state.changes.length) look.row = null;
   if (state.note) app.says.prompt = { text: state.note, wrong: false };
-  // The map of a head belongs to the experiment it was asked for: ask again, once, when that changed.
+  // The map of a head belongs to one experiment: request it again, once, if the experiment changed.
   if (app.attention && old && (experiment(old) !== experiment(state) || texts(old) !== texts(state))) {
     app.attention.fresh = false;
     app.act("attend", { layer: app.attention.layer, head: app.attention.head });
@@ -326,13 +326,13 @@ function hearState(app, state) {
   app.drawAll();
 }
 
-/** The target stays chosen when the prompt's length changes; another token is let go. */
+/** When the prompt's length changes, the target stays chosen; any other token is deselected. */
 function followed(old, state, token) {
   if (token == null || old.tokens[token]?.r !== "target") return null;
   return state.tokens.findLastIndex(own => own.r === "target");
 }
 
-/** Parts of kept states go by number, and numbers move when one is forgotten: follow the names. */
+/** Parts of kept states are numbered, and numbers shift when one is forgotten: match them by name. */
 function keptParts(parts, before, after) {
   const rest = Object.fromEntries(Object.entries(parts).filter(([name]) => !name.startsWith("kept")));
   after.forEach((own, i) => {
@@ -389,7 +389,7 @@ function hearError(app, { text }) {
   app.draw("header", "set");
 }
 
-// -- Header: what is shown, how sure one may be, and the way back --
+// -- Header: what is shown, how certain it is, and undo --
 
 function headerView(app) {
   const what = make("span", { class: "ex-what" });
@@ -400,10 +400,10 @@ function headerView(app) {
   const node = make("header", { class: "ex-header" },
     make("h1", {}, "Explore in-context learning"), what, pill, status, make("span", { class: "ex-space" }),
     back.node,
-    button("Keep", "Keep this state as a row beside the others (k)", () => app.act("keep", {}, "answer")),
-    button("Copy as code", "Python lines that give these numbers (c)", () => askCode(app)),
-    button("?", "Keys (?)", () => app.dialogs.showHelp(), { "aria-label": "Keys", class: "ex-button ex-square" }),
-    button("◐", "Light or dark", () => app.toggleTheme(), { "aria-label": "Light or dark", class: "ex-button ex-square" }));
+    button("Keep", "Keep this state as a row next to the others (k)", () => app.act("keep", {}, "answer")),
+    button("Copy as code", "Python code that reproduces these numbers (c)", () => askCode(app)),
+    button("?", "Keyboard shortcuts (?)", () => app.dialogs.showHelp(), { "aria-label": "Keyboard shortcuts", class: "ex-button ex-square" }),
+    button("◐", "Switch between light and dark", () => app.toggleTheme(), { "aria-label": "Switch between light and dark", class: "ex-button ex-square" }));
 
   function statusWords() {
     if (app.link === "lost" || app.link === "trying") return app.state ? "not connected – trying again" : "connecting …";
@@ -440,12 +440,12 @@ function askCode(app) {
 function promptView(app) {
   const { look } = app;
   const modes = segmented("What the colours show", [
-    ["roles", "Roles", "What each token is"],
+    ["roles", "Roles", "The role of each token"],
     ["into", "Into the token", "What the chosen token reads at the cursor’s layer"],
     ["out", "Out of it", "What reads the chosen token at the cursor’s layer"],
   ], setMode);
   const source = make("button", { type: "button", class: "ex-source", title: "Back to saliency", onclick: () => { app.attention = null; app.draw("prompt", "layers"); } });
-  const add = button("+ Add", "A fresh demonstration of the task (a)", () => app.act("add"));
+  const add = button("+ Add", "Add another demonstration from the task (a)", () => app.act("add"));
   const flip = button("", "", () => app.act("flip_all"));
   const text = make("div", { class: "ex-text", role: "group", "aria-label": "The prompt, token by token" });
   const arcs = make("svg", { class: "ex-arcs", "aria-hidden": "true" });
@@ -460,7 +460,7 @@ function promptView(app) {
 
   // Structure
 
-  /** Runs of tokens that belong together: what stands before, each demonstration, the query. */
+  /** Runs of tokens that belong together: the text before the demonstrations, each demonstration, the query. */
   function blocks(state) {
     const found = [];
     state.tokens.forEach((token, i) => {
@@ -499,14 +499,14 @@ function promptView(app) {
       tool("✎", `Edit the text of ${name} (e)`, () => editDemo(demo)),
       demo > 0 && tool("↑", `Move ${name} up (Alt ↑)`, () => app.act("move", { demo, by: -1 })),
       demo < state.demos.length - 1 && tool("↓", `Move ${name} down (Alt ↓)`, () => app.act("move", { demo, by: 1 })),
-      tool("×", `Leave out ${name} (Delete)`, () => app.act("drop", { demo })));
+      tool("×", `Remove ${name} (Delete)`, () => app.act("drop", { demo })));
   }
 
   function queryTools() {
-    return make("span", { class: "ex-tools" }, tool("✎", "Ask a query of your own (e)", editQuery));
+    return make("span", { class: "ex-tools" }, tool("✎", "Enter your own query (e)", editQuery));
   }
 
-  /** A token and what follows it: the true word after a false label, line breaks; `last`: but for breaks. */
+  /** A token and what follows it: the true word after a false label, line breaks; with `last`, no breaks. */
   function tokenNodes(state, i, last) {
     const token = state.tokens[i], demo = token.r === "label_word" && token.d != null ? state.demos[token.d] : null;
     const wrong = demo != null && demo.shown !== demo.true;
@@ -521,7 +521,7 @@ function promptView(app) {
     return [own, truth];
   }
 
-  /** A text with its line ends visible; the last one of a block needs no break of its own. */
+  /** A text with visible line breaks; the last one of a block is shown without breaking the line. */
   function pieces(string, last) {
     return string.split("\n").flatMap((piece, i, every) => {
       if (i === every.length - 1) return [piece];
@@ -540,7 +540,7 @@ function promptView(app) {
   // Painting
 
   function draw() {
-    if (editing) return;  // what came meanwhile is drawn when the editor closes; else its keys would be commands
+    if (editing) return;  // updates are drawn when the editor closes; else its keys would become commands
     const state = app.state, signature = JSON.stringify([state.tokens, state.demos, state.labels]);
     if (signature !== built) {
       built = signature;
@@ -554,7 +554,7 @@ function promptView(app) {
     paint(state);
   }
 
-  /** Level (0 to 1, for the colour) and weight (for shares) of each token; null where nothing is measured. */
+  /** Level (0 to 1, for the colour) and weight (for fractions) of each token; null if nothing is measured. */
   function values(state) {
     if (look.mode === "roles" || look.token == null) return null;
     const size = state.tokens.length, head = app.attention, flow = app.parts.flow;
@@ -589,7 +589,7 @@ function promptView(app) {
     describe(state, found);
   }
 
-  /** What the changes do at the cursor's layer, token by token. */
+  /** The effect of the changes at the cursor's layer, token by token. */
   function changeMarks(state) {
     const marks = new Map();
     for (const change of state.changes) {
@@ -606,7 +606,7 @@ function promptView(app) {
     return marks;
   }
 
-  // Arcs run between the lines and down the margin, each in a lane of its own, and never cross a word.
+  // Arcs run between the lines and down the margin, each in its own lane, and never cross a word.
 
   function strongest(found) {
     return found.map(({ weight }, i) => [weight, i]).filter(([weight, i]) => weight > 0 && i !== look.token)
@@ -666,7 +666,7 @@ function promptView(app) {
     return drawMass(state, found);
   }
 
-  /** What the colours mean, where the bar of shares stands otherwise: nothing below moves. */
+  /** What the colours mean, in the place of the bar of fractions, so that nothing below moves. */
   function legend(state) {
     const there = Object.keys(ROLES).filter(role => state.tokens.some(token => token.r === role));
     mass.className = "ex-mass ex-legend ex-roles";
@@ -690,7 +690,7 @@ function promptView(app) {
     mass.setAttribute("aria-label", parts.map(role => `${roleName(role, state)} ${percent(shares[role])}`).join(", "));
   }
 
-  // Hands
+  // Choosing
 
   function setMode(mode) {
     look.mode = mode;
@@ -720,7 +720,7 @@ function promptView(app) {
     else if (app.state.labels.length) app.act("flip", { demo });
   }
 
-  /** The classes (or a demonstration's answers, and one's own) at a label word; a letter goes to the next that begins so. */
+  /** A menu of the classes (or the demonstration's answers and a text field) at a label word; a letter jumps to the next item that starts with it. */
   function openMenu(i, demo) {
     closeMenu();
     const { demos, open } = app.state, anchor = tokens[i], labels = wordsOf(app.state, demos[demo]);
@@ -730,7 +730,7 @@ function promptView(app) {
       onclick: () => { close(); app.act("flip", { demo, to }); },
     }, make("bdi", {}, cut(visible(label), 32)), to === demos[demo].true && make("small", {}, " true")));
     const own = open && make("input", {
-      type: "text", maxlength: LONGEST_ANSWER, placeholder: "another answer …", "aria-label": "An answer of your own",
+      type: "text", maxlength: LONGEST_ANSWER, placeholder: "another answer …", "aria-label": "Your own answer",
       onkeydown: event => {
         if (event.key === "ArrowUp") items.at(-1).focus();
         else if (event.key === "Escape") close();
@@ -791,7 +791,7 @@ function promptView(app) {
     };
     const finish = () => { const string = area.value.trim(); close(); if (string) done(string); };
     const form = make("div", { class: "ex-editor" }, area,
-      make("div", {}, ...more, button("Measure", "Enter", finish), button("Leave", "Escape", close), make("small", {}, "Enter measures, Shift Enter breaks the line, Escape leaves")));
+      make("div", {}, ...more, button("Measure", "Enter", finish), button("Cancel", "Escape", close), make("small", {}, "Enter measures, Shift Enter breaks the line, Escape cancels")));
     form.addEventListener("keydown", event => {
       if (event.key === "Escape") close();
       else if (event.key === "Enter" && !event.shiftKey && event.target === area) { event.preventDefault(); finish(); }
@@ -819,7 +819,7 @@ function promptView(app) {
     const answer = open ? make("input", { type: "text", class: "ex-typed", maxlength: LONGEST_ANSWER, "aria-label": "Right answer", value: query.words[0] })
       : make("select", { "aria-label": "True answer" }, labels.map((label, i) => make("option", { value: i, selected: i === query.answer }, label.trim())));
     const more = labels.length ? [make("label", {}, open ? "right answer " : "true answer ", answer)] : [];
-    editor(block, query.text, "A query of your own", string => {
+    editor(block, query.text, "Your own query", string => {
       const to = open ? answer.value.trim() : labels.length ? Number(answer.value) : null;
       if (string !== query.text || to !== (open ? query.words[0] : query.answer)) app.act("ask", { text: string, answer: to });
     }, more);
@@ -881,8 +881,8 @@ function promptView(app) {
 function answerView(app) {
   const { look } = app;
   const scale = segmented("Probabilities", [
-    [false, "raw", "Among the label words"],
-    [true, "calibrated", "Divided by the probabilities with the same demonstrations with a content-free query"],
+    [false, "raw", "Probabilities among the label words"],
+    [true, "calibrated", "Divided by the probabilities for a content-free query after the same demonstrations"],
   ], value => { look.calibrated = value; app.draw("answer"); });
   const number = make("span", { class: "ex-count" });
   const query = make("span", { class: "ex-segmented ex-query", role: "group", "aria-label": "Query" },
@@ -896,7 +896,7 @@ function answerView(app) {
   const node = make("section", { class: "ex-answer-view", "aria-label": "Answer" },
     make("div", { class: "ex-bar" }, make("h2", {}, "Answer"), scale.node, make("span", { class: "ex-space" }), query), make("div", { class: "ex-rows" }, table), next, say, heard);
 
-  /** Probabilities of a row: raw, or calibrated where that was measured. */
+  /** Probabilities of a row: raw, or calibrated if that was measured. */
   function probabilities(part) {
     if (!look.calibrated) return app.parts[part]?.probs;
     return app.parts[{ now: "cal", ref: "refcal" }[part]]?.probs;
@@ -910,8 +910,8 @@ function answerView(app) {
     return found;
   }
 
-  /** The classes that fit: the true one and the likeliest, in the task's order; the rest is summed up. Of open
-      answers those that anything is to be seen of. */
+  /** The classes that fit: the true one and the most probable ones, in the task's order; the rest is summed. Of
+      free-form answers, those with a visible probability. */
   function columns(state, every) {
     const narrow = app.root.clientWidth <= 620, count = state.labels.length;
     const fits = Math.max(2, Math.floor((node.clientWidth - (narrow ? 92 : 128)) / (narrow ? 58 : 76)));
@@ -922,13 +922,13 @@ function answerView(app) {
     return { shown, rest: count - shown.length };
   }
 
-  /** Of open answers, what the other relation would answer, if the task has one. */
+  /** For free-form answers, the answer of the other relation, if the task has one. */
   const taught = state => state.query.words?.length > 1 ? 1 : -1;
 
   function heading(state, c) {
     const label = state.labels[c].trim(), words = make("bdi", {}, cut(visible(label), 24));
     if (c === state.query.answer) return make("b", { title: "the true answer of this query" }, "✓ ", words);
-    return c === taught(state) ? make("span", { class: "ex-taught", title: "what false demonstrations teach for this query" }, "✗ ", words) : words;
+    return c === taught(state) ? make("span", { class: "ex-taught", title: "the answer that false demonstrations demonstrate for this query" }, "✗ ", words) : words;
   }
 
   function draw() {
@@ -936,7 +936,7 @@ function answerView(app) {
     scale.choose(look.calibrated);
     number.textContent = state.query.number == null ? "own query" : `query ${state.query.number + 1} of ${state.query.of}`;
     table.hidden = !state.labels.length;
-    scale.node.hidden = table.hidden || state.open;  // without content an open answer has no probability to divide by
+    scale.node.hidden = table.hidden || state.open;  // a free-form answer has no content-free probability to divide by
     look.calibrated &&= !state.open;
     table.setAttribute("aria-label", `Probability of each ${state.open ? "choice" : "class"}, by state`);
     const every = listed.map(row => probabilities(row.part)), { shown, rest } = columns(state, every);
@@ -974,13 +974,13 @@ function answerView(app) {
     }
     const index = row.index, compared = state.reference.index === index;
     return [make("span", { class: "ex-rowline" },
-      make("button", { type: "button", class: "ex-restore", "data-key": `restore ${index}`, title: `Back to this state: ${row.words}`, onclick: () => app.act("restore", { index }, "answer") }, row.name),
+      make("button", { type: "button", class: "ex-restore", "data-key": `restore ${index}`, title: `Return to this state: ${row.words}`, onclick: () => app.act("restore", { index }, "answer") }, row.name),
       make("span", { class: "ex-rowtools" },
         make("button", { type: "button", class: "ex-rowtool", "data-key": `compare ${index}`, "aria-pressed": compared, title: "Compare with this state", "aria-label": `Compare with ${row.name}`, onclick: () => app.act("reference", { index: compared ? null : index }, "answer") }, "⇄"),
         make("button", { type: "button", class: "ex-rowtool", "data-key": `forget ${index}`, title: "Forget this state", "aria-label": `Forget ${row.name}`, onclick: () => app.act("forget", { index }, "answer") }, "×"))), words];
   }
 
-  /** A probability as a bar and a number; the tick is where it was. */
+  /** A probability as a bar and a number; the tick marks its previous value. */
   function bar(value, was, best) {
     return make("span", { class: "ex-probability" },
       make("span", { class: "ex-bar-track" }, make("i", { style: { width: `${100 * value}%` } }),
@@ -997,13 +997,13 @@ function answerView(app) {
     }), state.open && probs ? rank(probs) : "");
   }
 
-  /** How many choices are likelier than the right answer. */
+  /** The rank of the right answer among the choices. */
   function rank(probs) {
     const place = 1 + probs.filter(own => own > probs[0]).length;
     return make("span", { class: "ex-rank" }, "right answer ", make("b", {}, place === 1 ? "likeliest" : `${ordinal(place)} likeliest`), ` of ${probs.length} choices`);
   }
 
-  /** For those who do not see the table change. */
+  /** Announce the answer to screen readers. */
   function announce(state) {
     const probs = app.parts.now?.probs;
     if (!probs || !app.fresh.has("now") || !state.labels.length) return;
@@ -1042,14 +1042,14 @@ function setView(app) {
 
   function noteWords(state, set, progress) {
     if (progress) return progress.words;
-    if (!set) return "One prompt is an example. The same change over the task’s prompts gives intervals.";
+    if (!set) return "One prompt is only an example. Measure this change over all prompts for intervals.";
     return state.shared ? "95 % intervals over queries, same demonstrations" : "95 % intervals over prompts";
   }
 
   function results(state, set) {
     const name = referenceName(state), compared = isCompared(state);
     const rows = [compared && ["right answers", name, set.before.accuracy, "ref"], ["right answers", compared ? "now" : "", set.now.accuracy, "now"],
-      compared && set.same && ["answers that stay", "", set.same, "now"]].filter(Boolean);
+      compared && set.same && ["unchanged answers", "", set.same, "now"]].filter(Boolean);
     const widest = set.difference ? Math.max(0.1, ...set.difference.map(Math.abs)) : 1;
     return [
       make("table", {}, make("tbody", {}, rows.map(([words, of, values, kind]) => intervalRow(words, of, values, kind, 0, 1, two)),
@@ -1060,7 +1060,7 @@ function setView(app) {
     ].filter(Boolean);
   }
 
-  /** How often each class was the answer: one class for everything is the commonest way to fail. */
+  /** How often each class was the answer: giving one class for everything is the most common failure. */
   function given(state, { before, now }, compared) {
     if (!now.shares?.length) return null;
     const most = [...now.shares.keys()].sort((a, b) => now.shares[b] - now.shares[a]).slice(0, 3);
@@ -1068,7 +1068,7 @@ function setView(app) {
       ` ${compared ? `${two(before.shares[c])} → ` : ""}${two(now.shares[c])}`)));
   }
 
-  /** Estimate and interval on a line from `low` to `high`; a mark at zero where there is one inside. */
+  /** Estimate and interval on a line from `low` to `high`; a mark at zero if it lies inside. */
   function intervalRow(words, of, [value, from, to], kind, low, high, show) {
     const at = x => 2 + 196 * (x - low) / (high - low), ink = kind === "ref" ? colour("ref") : colour("ink");
     const drawn = make("svg", { viewBox: "0 0 200 16", preserveAspectRatio: "none", "aria-hidden": "true" },
@@ -1082,7 +1082,7 @@ function setView(app) {
   return { node, draw };
 }
 
-// -- Layers: tracks over one axis; a range dragged on any of them is a range of layers --
+// -- Layers: tracks over one axis; dragging on any of them chooses a range of layers --
 
 const FLOWS = [
   ["text", "texts → label words", "", "circle", "texts → labels"],
@@ -1113,14 +1113,14 @@ function curve(values, x, y, [ink, , dash, marker], width = 1.9) {
 }
 
 function band(low, high, x, y, ink) {
-  // Intervals of means may reach beyond what a probability can be, where there are few prompts.
+  // With few prompts, intervals of means may extend beyond [0, 1].
   const place = (value, i) => `${x(i)},${y(clamp(value, 0, 1))}`, there = high.map(place), back = low.map(place).reverse();
   return make("path", { d: `M${[...there, ...back].join("L")}Z`, fill: colour(ink), opacity: 0.14 });
 }
 
 /** A sample of a line for the legend. */
 function key([ink, words, dash, marker], width = 1.9) {
-  return make("span", { class: "ex-key", title: words === "random" ? "label words → target, with random tokens in the label words’ places" : null, style: { color: colour(ink === "ref" ? "muted" : ink) } },
+  return make("span", { class: "ex-key", title: words === "random" ? "label words → target, with random tokens in place of the label words" : null, style: { color: colour(ink === "ref" ? "muted" : ink) } },
     make("svg", { width: 26, height: 10, "aria-hidden": "true" }, curve([5], () => 13, () => 5, [ink, "", "", marker]),
       make("path", { d: "M0,5H26", stroke: colour(ink), "stroke-width": width, "stroke-dasharray": dash || null })), words);
 }
@@ -1128,7 +1128,7 @@ function key([ink, words, dash, marker], width = 1.9) {
 function layersView(app) {
   const { look } = app;
   const kinds = make("span", { class: "ex-kinds" });
-  const scope = segmented("What the tracks show", [[true, "all prompts", "Means over the set with 95 % intervals"], [false, "this prompt", "The prompt on the left alone"]],
+  const scope = segmented("What the tracks show", [[true, "all prompts", "Means over the set with 95 % intervals"], [false, "this prompt", "Only the prompt on the left"]],
     all => { look.all = all; app.draw("layers", "header"); });
   const svg = make("svg", { class: "ex-svg", "aria-hidden": "true" });
   const groups = Object.fromEntries(["cursor", "grid", "refflow", "flow", "changes", "pair", "ref", "now", "all", "words", "heads", "marks", "brush", "label"]
@@ -1137,7 +1137,7 @@ function layersView(app) {
   const over = make("div", { class: "ex-over" }), changesOver = make("div", { class: "ex-over" });
   const tracks = make("div", {
     class: "ex-tracks", tabindex: 0, role: "application", "aria-roledescription": "layers",
-    "aria-label": "Layers. Left and right move the cursor, with Shift they choose a range, Enter changes it, up and down choose a change or a head.",
+    "aria-label": "Layers. Left and right move the cursor, with Shift they choose a range, Enter applies the change to it, up and down choose a change or a head.",
   }, svg, over, changesOver);
   const say = make("p", { class: "ex-say ex-reading", role: "status" });
   const node = make("section", { class: "ex-layers-view", "aria-label": "Layers" },
@@ -1145,7 +1145,7 @@ function layersView(app) {
 
   let g = null, drag = null, kindsBuilt = "", wordsBuilt = "";
 
-  // The kind of change a dragged range makes
+  // The kind of change that a dragged range applies
 
   function drawKinds(state) {
     const others = app.set ? 390 : 185, compact = node.clientWidth < others + state.kinds.reduce((sum, kind) => sum + 19 + 6.4 * kind.words.length, 0);
@@ -1183,14 +1183,14 @@ function layersView(app) {
     return app.act("range", fields, "layers");
   }
 
-  // Geometry: where each track stands, from the width of the cell and the height of the window
+  // Geometry: the place of each track, from the width of the cell and the height of the window
 
   function geometry(state) {
     const width = tracks.clientWidth || 820, narrow = width < 620, left = narrow ? 34 : 44, right = 8;
     const column = (width - left - right) / (state.layers + 1), head = narrow ? 37 : 19;
     const cell = clamp(Math.min(270 / state.heads, column * 0.8), 5, 15.5), rows = changeRows(state, width, left, column);
     const roomy = app.root.clientWidth > 1080;
-    // The flow keeps its height whatever changes there are, so that bars stay under the hand; the lens gives way to them.
+    // The flow keeps its height whatever the number of changes, so that bars stay under the pointer; the lens shrinks instead.
     const fixed = 148 + 3 * head + 78 + state.heads * cell + 76, allowed = 25;
     const rest = roomy ? clamp(window.innerHeight - fixed - allowed, 230, 440) : 250;
     const flowHeight = Math.round(rest * 0.52), lensHeight = roomy ? Math.max(104, rest - flowHeight - Math.max(0, rows.height - allowed)) : rest - flowHeight;
@@ -1215,7 +1215,7 @@ function layersView(app) {
     return found;
   }
 
-  /** Bars of changes with the place of their words: right of the bar, left of it, or below. */
+  /** Bars of changes, each with its description right of it, left of it, or below. */
   function changeRows(state, width, left, column) {
     let y = 0;
     const placed = state.changes.map(change => {
@@ -1239,7 +1239,7 @@ function layersView(app) {
     scope.node.hidden = !app.set;
     scope.choose(look.all);
     g = geometry(state);
-    // For whoever drives the page: where layers and heads are.
+    // Positions of layers and heads, for tests that drive the page.
     svg.dataset.places = JSON.stringify({ first: g.x(0), column: g.column, flow: g.flow.top + g.flow.height / 2, heads: g.heads.top, cell: g.cell });
     svg.setAttribute("viewBox", `0 0 ${g.width} ${g.height}`);
     svg.style.height = over.style.height = `${g.height}px`;
@@ -1253,7 +1253,7 @@ function layersView(app) {
     drawCursor();
   }
 
-  /** Old figures stay where they are, pale, until theirs come. */
+  /** Old drawings stay, pale, until new ones arrive. */
   function fill(name, parts, ...children) {
     groups[name].replaceChildren(...children.flat(Infinity).filter(Boolean));
     groups[name].classList.toggle("ex-stale", parts.some(part => app.parts[part] && !app.fresh.has(part)));
@@ -1328,7 +1328,7 @@ function layersView(app) {
     title(g.lens, "If the answer were read here", one ? "probability of the true answer" : `mean of ${app.set.n} prompts, 95 % intervals`, keys);
   }
 
-  /** The reference has a curve of its own only where it is not the curve with all true labels. */
+  /** The reference has its own curve only if it differs from the curve with all true labels. */
   function differs(ref, pair, A) {
     return !pair || ref.lens.some((row, l) => Math.abs(row[A] - pair.true[l][A]) > 0.005);
   }
@@ -1348,7 +1348,7 @@ function layersView(app) {
     }));
   }
 
-  /** Cells of one colour are one path: a map of a thousand heads is some twenty elements. */
+  /** Cells of one colour form one path, so a map of a thousand heads has some twenty elements. */
   function drawHeads(state) {
     const values = app.parts.now?.heads ?? [], contrast = app.parts.now?.contrast, { cell, column } = g;
     const most = Math.max(1e-9, ...values.flat().map(Math.abs)), paths = new Map();
@@ -1369,12 +1369,12 @@ function layersView(app) {
     }), app.attention && box(app.attention.layer, app.attention.head, { stroke: colour("link"), "stroke-width": 2.5, rx: 2 }));
   }
 
-  // Changes: bars with words and buttons of their own
+  // Changes: bars, each with a description and buttons
 
   function drawChanges(state) {
     title(g.changes, "Changes", needWords(state));
     fill("changes", [], state.changes.map((change, k) => changeBar(change, k)));
-    // Not drawn anew for every part that comes: somebody may be typing a factor.
+    // Not redrawn for every part that arrives: the user may be typing a factor.
     const signature = JSON.stringify([state.changes, g.rows, g.changes.top, g.width]);
     if (signature === wordsBuilt) return;
     wordsBuilt = signature;
@@ -1407,10 +1407,10 @@ function layersView(app) {
     });
     return make("div", { class: "ex-change-words", style: { top: `${top}px`, "max-width": row.side === "below" ? `${g.width - row.left}px` : "380px", ...place } },
       make("span", { title: change.words }, change.words), factor,
-      make("button", { type: "button", "data-key": `remove ${k}`, title: "Take this change away", "aria-label": `Take away: ${change.words}`, onclick: () => app.act("remove", { change: k }, "layers") }, "×"));
+      make("button", { type: "button", "data-key": `remove ${k}`, title: "Remove this change", "aria-label": `Remove: ${change.words}`, onclick: () => app.act("remove", { change: k }, "layers") }, "×"));
   }
 
-  // Cursor and brush: the only things that move while the hand does
+  // Cursor and brush: the only elements that follow the pointer
 
   function drawCursor() {
     const x = g.x(look.layer), range = drag?.kind === "brush" && drag.to != null ? [Math.min(drag.from, drag.to), Math.max(drag.from, drag.to)] : null;
@@ -1428,7 +1428,7 @@ function layersView(app) {
     read();
   }
 
-  /** The numbers at the cursor, in words: what the tracks say to those who do not see them, and to two decimals. */
+  /** The numbers at the cursor as text: for screen readers, and exact to two decimals. */
   function read() {
     const said = app.says.layers;
     say.classList.toggle("ex-error", Boolean(said?.wrong));
@@ -1439,8 +1439,8 @@ function layersView(app) {
 
   function reading(state) {
     const { flow, now, ref } = app.parts, l = look.layer, A = state.query.answer, row = look.row, parts = [`Layer ${l}`];
-    if (drag?.kind === "brush" && drag.to != null) return `Layers ${span(Math.min(drag.from, drag.to), Math.max(drag.from, drag.to))}: ${kindNow()?.words ?? ""} – ${drag.keys ? "Enter applies, Escape leaves" : "let go to apply"}`;
-    if (row?.change != null) return `Change ${row.change + 1}: ${state.changes[row.change].words} – Delete takes it away, s starts and e ends it at the cursor, Alt ← → moves it`;
+    if (drag?.kind === "brush" && drag.to != null) return `Layers ${span(Math.min(drag.from, drag.to), Math.max(drag.from, drag.to))}: ${kindNow()?.words ?? ""} – ${drag.keys ? "Enter applies, Escape cancels" : "release to apply"}`;
+    if (row?.change != null) return `Change ${row.change + 1}: ${state.changes[row.change].words} – Delete removes it, s sets its start and e its end to the cursor, Alt ← → moves it`;
     if (row?.head != null) return `Head ${l}.${row.head}: ${now?.heads.length ? `${signed(now.heads[l][row.head])} logit` : ""} – x sets it to zero, i shows its attention`;
     if (flow) parts.push(spoken(`texts → label words ${two(flow.values[0][l])}, label words → target ${two(flow.values[1][l])}, else ${two(flow.values[2][l])}${flow.random ? `, random ${two(flow.random[l])}` : ""}`, state));
     if (now && state.labels.length) parts.push(`P(true answer) ${two(now.lens[l + 1][A])}${ref && isCompared(state) ? `, ${referenceName(state)} ${two(ref.lens[l + 1][A])}` : ""}`);
@@ -1487,7 +1487,7 @@ function layersView(app) {
     }
   });
 
-  /** The layers of a change while one of its ends, or all of it, is dragged. */
+  /** The layers of a change while one of its ends, or the whole bar, is dragged. */
   function stretched({ kind, change, from }, layer) {
     const [a, b] = changeLayers(app.state.changes[change]), last = app.state.layers - 1;
     if (kind === "start") return [Math.min(layer, b), b];
@@ -1537,7 +1537,7 @@ function layersView(app) {
     app.draw("prompt");
   }
 
-  // What is under the pointer, in numbers
+  // The numbers under the pointer
 
   function hover(at, event) {
     const words = hoverWords(at);
@@ -1614,7 +1614,7 @@ function layersView(app) {
     return true;
   }
 
-  /** Up and down walk through the changes and then the heads of the cursor's layer. */
+  /** Up and down move through the changes and then the heads of the cursor's layer. */
   function selectRow(step) {
     const { changes, heads } = app.state, row = look.row;
     const at = row == null ? (step > 0 ? -1 : changes.length + heads) : row.change ?? changes.length + row.head;
@@ -1629,13 +1629,13 @@ function layersView(app) {
 // -- Keys of the whole page, only while the focus is inside --
 
 const KEYS = [
-  ["Everywhere", [["u, r", "undo, redo"], ["0", "back to the start"], ["k", "keep this state as a row"], ["f", "flip all labels or answers"], ["a", "a fresh demonstration"], ["[ ]", "previous, next query"], ["o", "over all prompts; stop"], ["c", "copy as code"], ["?", "these keys"]]],
-  ["In the prompt", [["← →", "walk tokens"], ["↑ ↓", "walk demonstrations"], ["Enter", "change a label word or answer; look at another token"], ["Alt Enter", "look at it"], ["e", "edit the text"], ["Alt ↑ ↓", "move the demonstration"], ["Delete", "leave the demonstration out"], ["Esc", "back to the roles"]]],
-  ["In the layers", [["← →", "move the cursor"], ["Shift ← →, Enter", "choose a range, change it"], ["↑ ↓", "choose a change or a head"], ["x, i", "zero the head, see its attention"], ["s, e", "start, end the change at the cursor"], ["Alt ← →", "move the change"], ["+ −", "its factor"], ["Delete", "take the change away"], ["Esc", "leave"]]],
+  ["Everywhere", [["u, r", "undo, redo"], ["0", "back to the start"], ["k", "keep this state as a row"], ["f", "flip all labels or answers"], ["a", "add a demonstration"], ["[ ]", "previous, next query"], ["o", "over all prompts; stop"], ["c", "copy as code"], ["?", "show these shortcuts"]]],
+  ["In the prompt", [["← →", "move between tokens"], ["↑ ↓", "move between demonstrations"], ["Enter", "change a label word or answer; inspect any other token"], ["Alt Enter", "inspect it instead"], ["e", "edit the text"], ["Alt ↑ ↓", "move the demonstration"], ["Delete", "remove the demonstration"], ["Esc", "back to the roles"]]],
+  ["In the layers", [["← →", "move the cursor"], ["Shift ← →, Enter", "choose a range, apply the change"], ["↑ ↓", "choose a change or a head"], ["x, i", "zero the head, see its attention"], ["s, e", "set the change’s start, end to the cursor"], ["Alt ← →", "move the change"], ["+ −", "its factor"], ["Delete", "remove the change"], ["Esc", "cancel"]]],
 ];
 
 function keyboard(app) {
-  // Faster than the answers: what the last state forbids may be possible in the next.
+  // Keys may come faster than answers: an action the last state forbids may be possible in the next.
   const unanswered = () => app.pending != null, may = what => unanswered() || app.state[what];
   const acts = {
     u: () => may("undo") && app.act("undo"), r: () => may("redo") && app.act("redo"), 0: () => (unanswered() || !app.state.started) && app.act("reset"),
@@ -1653,7 +1653,7 @@ function keyboard(app) {
   });
   for (const name of ["keyup", "keypress"]) app.root.addEventListener(name, event => event.stopPropagation());
 
-  // JupyterLab listens before the page does (capture at the document): its own mark tells it to let plain keys be.
+  // JupyterLab listens before the page does (capture at the document); its own attribute tells it to ignore plain keys.
   const before = event => {
     const own = event.composedPath().includes(app.root) && !event.ctrlKey && !event.metaKey;
     app.root.toggleAttribute("data-lm-suppress-shortcuts", own);
@@ -1662,7 +1662,7 @@ function keyboard(app) {
   return () => window.removeEventListener("keydown", before, true);
 }
 
-// -- Light and dark: as the notebook says, else as the system does, else as the button says --
+// -- Light and dark: as the button says, else as the notebook does, else as the system does --
 
 function theme(app) {
   const system = matchMedia("(prefers-color-scheme: dark)");
@@ -1700,7 +1700,7 @@ function dialogs(app) {
     }
   }, { class: "ex-button ex-main-button" });
   const code = dialog("The same in Python", lines, make("div", { class: "ex-bar" }, copy, button("Close", "", () => code.close()), copied));
-  const help = dialog("Keys",
+  const help = dialog("Keyboard shortcuts",
     make("div", { class: "ex-help" }, KEYS.map(([where, rows]) => make("section", {}, make("h3", {}, where),
       make("dl", {}, rows.map(([keys, words]) => [make("dt", {}, make("kbd", {}, keys)), make("dd", {}, words)]))))),
     button("Close", "", () => help.close()));

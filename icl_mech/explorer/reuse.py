@@ -34,7 +34,7 @@ class PlainRun:
         tokens: The prompt's token ids.
         cache: Keys and values of all tokens.
         entering: Residual entering every block, then the one leaving the last.
-        values: Values each reading keeps, by site.
+        values: Values that each readout keeps, by hook point.
     """
 
     tokens: tuple[int, ...]
@@ -45,26 +45,26 @@ class PlainRun:
 
 @dataclass
 class _From(Reading[Any]):
-    """A reading restricted to sites from a block on."""
+    """A readout restricted to the hook points from a block on."""
 
     reading: Reading[Any]
     layer: int
 
     def sites(self, info: ModelInfo) -> Sequence[Site]:
-        """The sites that run."""
+        """The hook points that run."""
         return [site for site in self.reading.sites(info) if site.layer >= self.layer]
 
     def reduce(self, site: Site, activation: Tensor, segment: Segment) -> Tensor:
-        """Reduce as the full reading does."""
+        """Reduce as the full readout does."""
         return self.reading.reduce(site, activation, segment)
 
     def collect(self, kept: Kept) -> Any:
-        """Collect as the full reading does."""
+        """Collect as the full readout does."""
         return self.reading.collect(kept)
 
 
 class Runs:
-    """Runs of one model, with readings at the target that every run takes."""
+    """Runs of one model, with readouts at the target that every run performs."""
 
     def __init__(self, model: LanguageModel, readings: Sequence[Reading[Any]]) -> None:
         """Start with no cached runs."""
@@ -80,9 +80,9 @@ class Runs:
         """The run of one prompt.
 
         Raises:
-            IclMechError: the prompt does not fit, or the model gives no finite numbers.
+            IclMechError: the prompt does not fit, or the model returns non-finite numbers.
         """
-        key = prompts[0].tokens, prompts[0].label_tokens  # readings are of the words scored
+        key = prompts[0].tokens, prompts[0].label_tokens  # readouts depend on the scored words
         if key not in self._plain:
             self._plain[key] = _run_plain(self.model, self, prompts)
         self._plain.move_to_end(key)
@@ -106,7 +106,7 @@ class Runs:
         return best, match
 
     def values(self, prompts: PromptBatch, changes: Sequence[Intervention] = ()) -> list[Any]:
-        """The value of each reading for one prompt under changes.
+        """The value of each readout for one prompt under changes.
 
         Raises:
             IclMechError: the engine rejects the prompt or a change.
@@ -129,7 +129,7 @@ def _run_plain(model: LanguageModel, runs: Runs, prompts: PromptBatch) -> PlainR
     entering: list[Tensor] = []
     segment = Segment.build(model, prompts, [0])
     if known is not None:
-        # Selected columns are copies: a pass after them extends no cached run.
+        # Selected columns are copies, so a pass after them does not extend a cached run.
         before = torch.arange(start)
         segment = Segment.build(
             model,

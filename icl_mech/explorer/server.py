@@ -3,7 +3,7 @@
 The server is bound to the loopback address. The printed address holds a random token, which every request needs
 (not a cookie: cookies are sent to every server of this machine, whatever its port and whoever runs it). `Host` must
 be the loopback address (no other name that resolves to it), and `Origin` of the socket the page's own. The page may
-load nothing else, and sends its address to nobody.
+load nothing else, and sends its address to no other site.
 """
 
 import asyncio
@@ -74,9 +74,7 @@ def application(session: Session, token: str, port: int) -> "Starlette":
 
     async def shown(request: "Request") -> "Response":
         if not allowed(request):
-            text = (
-                "This page needs the address that was printed when it was started, token and all."
-            )
+            text = "This page opens only at the address that was printed at its start, including the token."
             return PlainTextResponse(text, 403, headers=_HEADERS)
         nonce = secrets.token_urlsafe(16)
         policy = (
@@ -124,20 +122,20 @@ async def _talk(session: Session, websocket: "WebSocket") -> None:
         while (received := await websocket.receive())["type"] != "websocket.disconnect":
             text = received.get("text")
             if text is None:
-                send(_error("A message of bytes; expected JSON as text."))
+                send(_error("The message is binary; expected JSON as text."))
                 continue
             if len(text) > LONGEST:
-                send(_error(f"A message of {len(text)} characters; at most {LONGEST} are read."))
+                send(_error(f"The message has {len(text)} characters; at most {LONGEST} are read."))
                 continue
             try:
                 message = json.loads(text)
             except (ValueError, RecursionError):
-                send(_error("A message that is no JSON."))
+                send(_error("The message is not JSON."))
                 continue
             # Building a prompt takes a moment, and the lock may be taken.
             try:
                 await loop.run_in_executor(None, session.do, message, send)
-            except Exception as error:  # such as a full disk: the page stays, and says so
+            except Exception as error:  # such as a full disk: the page stays open and reports it
                 logging.getLogger(__name__).exception("an action failed")
                 send(_error(f"{type(error).__name__}: {error}"))
     finally:
@@ -175,14 +173,16 @@ class Server:
         self.socket = socket.socket()
         if (
             os.name == "posix"
-        ):  # a server that comes back takes its port at once; elsewhere this shares it
+        ):  # a restarted server gets its port at once; elsewhere the option shares it
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             self.socket.bind((HOST, port))
-            self.socket.listen()  # whoever reads the address may come at once: the first answers wait
+            self.socket.listen()  # a page may connect at once: its first requests wait
         except (OSError, OverflowError) as error:
             self.socket.close()
-            raise RunError(f"Port {port} cannot be used ({error}); take another, or 0.") from None
+            raise RunError(
+                f"Port {port} cannot be used ({error}); give another, or 0 for a free one."
+            ) from None
         self.port, self.token = self.socket.getsockname()[1], token or secrets.token_urlsafe(24)
         made = application(session, self.token, self.port)
         config = uvicorn.Config(

@@ -37,7 +37,7 @@ SETS = 32
 Message = dict[str, Any]
 Send = Callable[[Message], None]
 Part = tuple[str, str, Experiment]
-"""Its name on the page, the part asked for, and the experiment."""
+"""Its name on the page, the requested part, and the experiment."""
 
 
 class Session:
@@ -75,7 +75,7 @@ class Session:
         asker.pinned.add(history.start)
         self._thread = threading.Thread(target=self._work, name="icl-mech explore", daemon=True)
         self._thread.start()
-        atexit.register(self.close)  # a thread inside torch when Python ends takes the process down
+        atexit.register(self.close)  # a thread inside torch when Python exits crashes the process
 
     # --- listeners ---
 
@@ -100,7 +100,7 @@ class Session:
 
     def _tell(self, message: Message, only: Send | None = None) -> None:
         for send in [only] if only is not None else list(self._listeners):
-            with suppress(Exception):  # a page that is gone must not keep others waiting
+            with suppress(Exception):  # a closed page must not keep others waiting
                 send(message)
 
     # --- actions ---
@@ -110,7 +110,7 @@ class Session:
 
         Args:
             message: An action.
-            send: The page that asks; None: no page to report to, so errors are raised.
+            send: The page that sent it; None: there is no page to report to, so errors are raised.
 
         Raises:
             IclMechError: the action is impossible, and `send` is None.
@@ -125,7 +125,7 @@ class Session:
 
     def _do(self, message: object, send: Send | None) -> None:
         if not isinstance(message, Mapping) or not isinstance(message.get("do"), str):
-            raise RunError("A message is an object with do: the name of an action.")
+            raise RunError("A message must be an object with do: the name of an action.")
         do, history = message["do"], self.history
         look = message.get("look")
         self.look = look if isinstance(look, Mapping) else self.look
@@ -135,7 +135,7 @@ class Session:
             return
         if do == "hello" and message.get("version", VERSION) != VERSION:
             raise RunError(
-                f"This page speaks version {message.get('version')} of the protocol, Python version "
+                f"This page uses protocol version {message.get('version')}, but the server uses version "
                 f"{VERSION}; reload the page."
             )
         before, note = (history.compared, history.now), ""
@@ -161,7 +161,7 @@ class Session:
     def _turn(
         self, to: Callable[["Session", Mapping[str, Any]], None], message: Mapping[str, Any]
     ) -> None:
-        """Undo, redo, keep and the like; restore the history if the present experiment has no prompt then."""
+        """Undo, redo, keep and the like; restore the history if the new state has no valid prompt."""
         history = self.history
         was = [*history.past], [*history.future], [*history.named], history.reference
         try:
@@ -175,11 +175,11 @@ class Session:
         """The two experiments to compare over all queries.
 
         Raises:
-            RunError: there is one query only, which has no interval.
+            RunError: there is only one query, which gives no interval.
         """
         if len(self.asker.stage.queries) < 2:
             raise RunError(
-                "There is one query only, which has no interval; open it with more (n=24)."
+                "There is only one query, which gives no interval; open the explorer with more (n=24)."
             )
         return self.history.compared, self.history.now
 
@@ -194,7 +194,7 @@ class Session:
                 demo = number if number < len(demos) else None
                 return {**message, "demo": demo, "token": tokens.index(token)}
         raise RunError(
-            f"Token {token} belongs to no demonstration and not to the query; choose one of theirs."
+            f"Token {token} belongs to neither a demonstration nor the query; choose one that does."
         )
 
     def _check(self, experiment: Experiment) -> None:
@@ -211,13 +211,15 @@ class Session:
     def _number(self, message: Mapping[str, Any]) -> int:
         index, count = message.get("index"), len(self.history.named)
         if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < count:
-            raise RunError(f"index={index!r} is no kept state; there are {count}.")
+            raise RunError(
+                f"index={index!r} is not a kept state; there are {count}, counted from 0."
+            )
         return index
 
     def _keep(self, message: Mapping[str, Any]) -> None:
         name = message.get("name")
         if name is not None and not (isinstance(name, str) and 0 < len(name.strip()) <= 40):
-            raise RunError("The name of a kept state has 1 to 40 characters.")
+            raise RunError("The name of a kept state must have 1 to 40 characters.")
         self.history.keep(name.strip() if name else None)
 
     def _refer(self, message: Mapping[str, Any]) -> None:
@@ -252,7 +254,7 @@ class Session:
             (f"kept{i}", "now", history.beside(experiment))
             for i, (_, experiment) in enumerate(history.named)
         ]
-        # An open answer has no content-free probability to divide by.
+        # A free-form answer has no content-free probability to divide by.
         calibrated = [] if task.is_open else [("cal", "cal", now), ("refcal", "cal", reference)]
         parts = [("now", "now", now), ("ref", "now", reference), ("pair", "pair", true)]
         parts += [*calibrated, *kept]
@@ -276,7 +278,7 @@ class Session:
                         self._over_all(wanted)
             except Exception as error:
                 if isinstance(error, RuntimeError) and "shutdown" in str(error):
-                    return  # Python ends, and has closed its pools of threads
+                    return  # Python is exiting and has closed its thread pools
                 # Nothing else would report it: the page would wait forever.
                 logging.getLogger(__name__).exception("a part could not be measured")
                 text = f"{type(error).__name__}: {error}"
@@ -300,7 +302,7 @@ class Session:
                 self._say(seen, {"kind": "busy", "part": name})
             try:
                 figures = self.asker.ask(what, experiment)
-            except IclMechError as error:  # others may be possible
+            except IclMechError as error:  # other parts may still be possible
                 self._say(seen, {"kind": "error", "gen": seen, "text": str(error)})
                 continue
             if not self._say(seen, {"kind": "part", "gen": seen, "part": name, "data": figures}):
@@ -308,7 +310,7 @@ class Session:
         return True
 
     def _over_all(self, wanted: tuple[Experiment, Experiment]) -> None:
-        """Measure both over all queries; continues while pages come and go, as long as it is wanted."""
+        """Measure both over all queries; continues while pages connect and disconnect, until it is stopped."""
         before, now = wanted
         sides = before.demos, before.changes, now.demos, now.changes
         key = (self.asker.epoch, *sides, now.choices)

@@ -35,7 +35,7 @@ QUERIES = 24
 """Default number of queries of a task."""
 
 SHOTS = 4
-"""Default number of demonstrations of a task with open answers."""
+"""Default number of demonstrations of a task with free-form answers."""
 
 
 class Explorer:
@@ -55,7 +55,7 @@ class Explorer:
         return f"<Explorer of {stage.info.name} on {stage.task.name}: {history.now.title(history.start)}>"
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
-        """The widget; if it cannot be drawn, a still picture and what is missing."""
+        """The widget; if it cannot be drawn, a static picture and a note on what is missing."""
         return bundle(self.session)
 
     @property
@@ -77,7 +77,7 @@ class Explorer:
         """Perform an action of the page, such as `do("flip", demo=0)`.
 
         Args:
-            action: Its name, see `icl_mech.explorer.actions.ACTIONS`; also `undo`, `redo`, `reset`, `keep`.
+            action: Name of the action, see `icl_mech.explorer.actions.ACTIONS`; also `undo`, `redo`, `reset`, `keep`.
             **more: Arguments of the action.
 
         Raises:
@@ -91,7 +91,7 @@ class Explorer:
         return self.do("flip", demo=demo, to=to)
 
     def answer(self, demo: int, answer: str) -> "Explorer":
-        """Set the open answer that a demonstration displays to any word."""
+        """Set the free-form answer that a demonstration displays to any word."""
         return self.do("answer", demo=demo, answer=answer)
 
     def isolate(self, layers: Sequence[int]) -> "Explorer":
@@ -122,7 +122,7 @@ class Explorer:
         return self.session.code(every=every)
 
     def save(self, folder: str | Path) -> None:
-        """Keep history and kept states; `explore(..., history=folder)` goes on from there.
+        """Keep history and kept states; `explore(..., history=folder)` continues from there.
 
         Raises:
             RunError: the folder cannot be written to.
@@ -152,18 +152,18 @@ def explore(
 
     Args:
         model: TransformerBridge, HookedTransformer or adapted model.
-        prompts: A task with classes or open answers, or prompts of one that share their demonstrations
+        prompts: A task with classes or free-form answers, or prompts of one that share their demonstrations
             (`build_prompts`).
         task: The task of given prompts, if it is not a built-in one.
         n: Number of queries of a task (default 24).
-        shots: Demonstrations per class of a task (default 1); of open answers in all (default 4).
-        seed: Seed that draws its texts.
-        history: Folder of `Explorer.save`, to go on from there.
+        shots: Demonstrations per class of a task (default 1); for free-form answers, in total (default 4).
+        seed: Seed with which its texts are drawn.
+        history: Folder written by `Explorer.save`, to continue from.
         threads: Number of torch threads; None: as many as are fastest in a few passes at the start.
 
     Raises:
         PromptError: the prompts are texts, or each has its own demonstrations.
-        RunError: the folder holds another history.
+        RunError: the folder holds a history of another model or task.
     """
     if isinstance(prompts, PromptBatch):
         resolved, batch = _task_of(prompts, task), prompts
@@ -189,19 +189,19 @@ def _asked(model: LanguageModel, task: Task, batch: PromptBatch) -> tuple[Asker,
         start, queries = _open(start, stage, model)
     if "chat" in batch.source:
         raise PromptError(
-            "These prompts are chats, whose turns the explorer does not write. Build them without chat=True, or "
+            "These prompts are chats, whose turns the explorer cannot edit. Build them without chat=True, or "
             "with a template of chat_template(model)."
         )
     built = History([start]).now.prompts(task, model, queries)
     if "first" not in (batch.score, built.score) or batch.score != built.score:
         raise PromptError(
-            f"The label words of these prompts are scored whole ({max(batch.score, built.score)}), and the explorer "
-            "compares their first tokens. Give labels that begin with different tokens, or measure with predict."
+            f"The label words of these prompts are scored as whole words ({max(batch.score, built.score)}), but the explorer "
+            "compares their first tokens. Give labels that begin with different tokens, or use predict."
         )
     if any(prompt.tokens != given.tokens for prompt, given in zip(built, batch, strict=True)):
         raise PromptError(
-            f"These prompts are not what task {task.name!r} writes for their texts, so they cannot be changed "
-            "by hand; give the task with its template (task=...)."
+            f"These prompts differ from those that task {task.name!r} builds from their texts, so they cannot be "
+            "edited; give the task with the template they were built with (task=...)."
         )
     return Asker(model, replace(stage, queries=queries)), start
 
@@ -214,7 +214,7 @@ def _first_token(reader: TextTokenizer, word: str) -> int | None:
 
 
 def _drawn(task: Task, model: object, shots: int | None, n: int, seed: int) -> PromptBatch:
-    """Prompts with true demonstrations; for open answers, those for which false ones can be built too."""
+    """Prompts with true demonstrations; for free-form answers, those for which false ones can be built too."""
     if not task.is_open:
         return build_prompts(task, model, shots=1 if shots is None else shots, n=n, seed=seed)
     options: dict[str, Any] = {"shots": SHOTS if shots is None else shots, "n": n, "seed": seed}
@@ -261,7 +261,7 @@ def _open(
 def _with_false(
     start: Experiment, examples: Sequence[Example], false: Sequence[str], query: Query
 ) -> Experiment:
-    """Demonstrations with their own answer, a false one, and what they display."""
+    """Demonstrations with their correct answer, a false one, and the one they display."""
     demos = []
     for demo, example, wrong in zip(start.demos, examples, false, strict=True):
         words = tuple(dict.fromkeys((example.answers[0], wrong, *demo.words)))
@@ -277,13 +277,13 @@ def _task_of(prompts: PromptBatch, task: Task | str | None) -> Task:
     """
     if prompts.answer_kind == "vocabulary":
         raise PromptError(
-            f"The answers of these prompts are scored against the {prompts.answer_kind}; the explorer changes "
-            "demonstrations. Take prompts of a task with label words or open answers."
+            f"The answers of these prompts are scored against the {prompts.answer_kind}, but the explorer edits "
+            "demonstrations. Give prompts of a task with label words or free-form answers."
         )
     check_demonstrations(prompts, "The explorer")
     if any(prompt.label_positions != prompts[0].label_positions for prompt in prompts):
         raise PromptError(
-            "These prompts have demonstrations of their own; the explorer asks many queries after the same "
+            "Each of these prompts has its own demonstrations, but the explorer runs all queries after the same "
             'ones. Build them with demonstrations="shared".'
         )
     name = prompts.source.get("task", {}).get("name")
@@ -330,7 +330,7 @@ def _read(folder: Path, stage: Stage) -> History:
     """A saved history.
 
     Raises:
-        RunError: there is none, it cannot be read, or it is of another task or model.
+        RunError: there is none, it cannot be read, or it belongs to another task or model.
     """
     file = folder / HISTORY
     try:
@@ -339,7 +339,9 @@ def _read(folder: Path, stage: Stage) -> History:
         raise RunError(f"{file} cannot be read: {error}.") from None
     made_of = {"task": stage.task.name, "model": stage.info.name}
     if not isinstance(saved, dict) or any(saved.get(key) != name for key, name in made_of.items()):
-        raise RunError(f"{file} is no history of {stage.info.name!r} on {stage.task.name!r}.")
+        raise RunError(
+            f"{file} is not a history of {stage.info.name!r} on {stage.task.name!r}; give the folder of one."
+        )
     history = History.from_dict(saved)
     for experiment in (
         *history.past,
@@ -351,7 +353,7 @@ def _read(folder: Path, stage: Stage) -> History:
 
 
 def _check(experiment: Experiment, stage: Stage, file: Path) -> None:
-    """Reject an experiment that no action makes."""
+    """Reject an experiment that no action can produce."""
     names, info = stage.task.labels, stage.info
     labels = [(experiment.query.answer, experiment.query.words)]
     labels += [(c, demo.words) for demo in experiment.demos for c in (demo.shown, demo.true)]
@@ -376,6 +378,6 @@ def _check(experiment: Experiment, stage: Stage, file: Path) -> None:
         fits += [change.token in (None, *range(info.n_ctx)), change.factor > 0]
     if not all(fits):
         raise RunError(
-            f"{file} holds texts, classes, layers, heads or changes that there are none of in {info.name!r} on "
-            f"{stage.task.name!r}."
+            f"{file} contains texts, classes, layers, heads or changes that do not exist in {info.name!r} on "
+            f"{stage.task.name!r}; give a folder that Explorer.save wrote for them."
         )

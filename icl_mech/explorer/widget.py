@@ -11,11 +11,11 @@ from icl_mech.explorer.session import Session
 from icl_mech.explorer.theme import css
 from icl_mech.shapes import Bars
 
-MISSING = "The widget needs anywidget where the kernel runs: pip install anywidget"
+MISSING = "The widget needs anywidget in the environment of the kernel: pip install anywidget"
 
 ELSEWHERE = (
-    "This is a still: to change it, install anywidget where JupyterLab itself runs (pip install anywidget) "
-    "and reload the page, or run icl-mech explore in a terminal."
+    "This is a static picture. To interact with it, install anywidget in the environment that runs JupyterLab "
+    "(pip install anywidget) and reload the page, or run icl-mech explore in a terminal."
 )
 
 
@@ -48,11 +48,11 @@ def widget_class() -> Any:
 
 
 def bundle(session: Session) -> dict[str, Any]:
-    """The MIME bundle for a notebook: the widget, with a still and what is missing as fallback."""
+    """The MIME bundle for a notebook: the widget, with a static picture and a note on what is missing as fallback."""
     made = widget_class()
     mime: dict[str, Any] = {}
     if made is not None:
-        if session.widget is None:  # one for all cells that show it: each hears every part
+        if session.widget is None:  # one for all cells that show it, each of which gets every part
             session.widget = made(session)
         shown = session.widget._repr_mimebundle_()
         mime = dict(shown[0] if isinstance(shown, tuple) else shown or {})
@@ -76,7 +76,7 @@ def still_text(session: Session) -> str:
 
 
 def still(session: Session, text: str) -> str:
-    """The prompt by role and its answer as a picture, with a sentence under them."""
+    """The prompt by role and its answer as a picture, with a sentence below them."""
     from icl_mech.plots import figure
     from icl_mech.plots.still import still as picture
 

@@ -5,7 +5,11 @@ from icl_mech.results import basis
 from icl_mech.results.wording import counted, told
 from icl_mech.shapes import Bars
 
-NAMES = {"truth": "the true label", "prompt": "the label taught", "prior": "the zero-shot answer"}
+NAMES = {
+    "truth": "the true label",
+    "prompt": "the demonstrated label",
+    "prior": "the zero-shot answer",
+}
 
 
 def drawing(result: AlignmentResult) -> Bars:

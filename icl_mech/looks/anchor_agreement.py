@@ -16,11 +16,11 @@ def drawing(result: AnchorAgreementResult) -> Bars:
     return Bars(
         "Do spans that are read much matter?",
         SCORES,
-        ("as they are", "rows as ranks"),
+        ("raw values", "ranks within rows"),
         correlations.values.T,
         correlations.low.T,
         correlations.high.T,
-        "rank correlation with the effect of hiding",
+        "rank correlation with the effect of hiding a span",
         note=correlations.note,
         sides=("opposite", "agree"),
     )

@@ -28,7 +28,7 @@ def _compared(result: AnchorTokensResult) -> Bars:
         values,
         low,
         high,
-        "times the median of the tokens nearby",
+        "times the median of nearby tokens",
         note=multiples.note,
         meanings=("label", "other"),
         levels=((1.0, "median nearby"), *([(result.ratio, "anchors")] if result.ratio else [])),

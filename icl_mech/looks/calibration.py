@@ -25,7 +25,7 @@ def drawing(result: CalibrationResult, show: str = "accuracy") -> Bars:
     if show == "priors":
         prior = result.sel("prior")
         return Bars(
-            "What the model says without content",
+            "Label probabilities without content",
             result.labels,
             PRIORS,
             prior.values.T,

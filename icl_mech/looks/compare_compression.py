@@ -44,10 +44,10 @@ def _loyalties(result: CompareCompressionResult, note: str) -> Bars:
             for method in result.methods
         },
         ["label loyalty", "word loyalty"],
-        "share of answers, overlap of likely next words",
+        "fraction of answers, overlap of top next words",
         note,
         meanings=("label", "label"),
-        apart=("label loyalty: share of answers", "word loyalty: overlap of likely next words"),
+        apart=("label loyalty: fraction of answers", "word loyalty: overlap of top next words"),
         levels=() if math.isnan(kept) else ((kept, f"{constant} {told(kept)}"),),
     )
 
@@ -80,8 +80,8 @@ def _speed(result: CompareCompressionResult) -> Scatter:
     speed = result.timed
     if not speed:
         raise ResultError(
-            "This result does not hold how long each prompt took; measure again with "
-            "measure_speed=True, on a model that takes position ids."
+            "This result does not contain the time of each prompt; measure again with "
+            "measure_speed=True, on a model that accepts position ids."
         )
     full, cached, compressed = speed["each"]
     tokens = speed["tokens"]
@@ -97,7 +97,7 @@ def _speed(result: CompareCompressionResult) -> Scatter:
         names=tuple(f"prompt {i}" for _ in ways for i in range(len(tokens))),
         groups=tuple(name for name in ways for _ in tokens),
         x_title="length of the prompt (tokens)",
-        y_title="times as fast",
+        y_title="speed-up (times as fast)",
         note=f"medians of {len(speed['full'])} repeats on this machine, one prompt at a time",
         order=tuple(ways),
         meanings=("label", "other"),

@@ -24,7 +24,7 @@ def drawing(result: CompareHeadsResult, show: str = "ablation") -> Bars | LabelM
 def _overlap(result: CompareHeadsResult) -> LabelMatrix:
     """Number of heads that two sets share."""
     return LabelMatrix(
-        "Heads that sets share",
+        "Heads shared by sets",
         result.overlap,
         result.sets,
         result.sets,
@@ -39,7 +39,9 @@ def _overlap(result: CompareHeadsResult) -> LabelMatrix:
 def _removed(result: CompareHeadsResult) -> Bars:
     """Changes by set, its heads before the random ones, then by side."""
     if not result.ablated:
-        raise ResultError("No set has a head that is in no other set, so none was ablated.")
+        raise ResultError(
+            "Every head is in several sets, so none was ablated; draw show='overlap' instead."
+        )
     change, random = (result.sel(name, measure="difference") for name in ("change", "random"))
     ends = zip(
         (change.values, change.low, change.high),
@@ -49,9 +51,9 @@ def _removed(result: CompareHeadsResult) -> Bars:
     value, low, high = (
         torch.stack([set_end.T, random_end.T], dim=1).flatten(0, 1) for set_end, random_end in ends
     )
-    groups = ((name, f"random heads beside {name}") for name in result.ablated)
+    groups = ((name, f"random heads for {name}") for name in result.ablated)
     return Bars(
-        title="Removing the heads that only one set has",
+        title="Ablating the heads that only one set has",
         groups=tuple(group for pair in groups for group in pair),
         names=("true demonstrations", "false demonstrations"),
         values=value,

@@ -23,7 +23,7 @@ def drawing(result: CompareLensesResult) -> LayerCurves:
     chance, fitted = 1 / len(result.labels), NAMES[result.kind]
     levels = ((chance, f"chance {told(chance)}"),)
     return LayerCurves(
-        title="What each layer would answer, by lens",
+        title="Accuracy by layer with each lens",
         names=(fitted, NAMES["logit"], "difference"),
         values=values,
         low=low,

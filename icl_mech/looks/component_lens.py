@@ -12,7 +12,7 @@ def drawing(result: ComponentLens) -> Shape:
     samples = result.sel()
     if result.answers is None:
         return samples.drawing()
-    title = "Logit of the true label above that of the others"
+    title = "Logit of the true label minus the mean of the others"
     if samples.dims == ("layer",):
         levels = ((0.0, "adds nothing"),)
         return samples.curves(title, ("MLP",), levels=levels, meanings=("label",), x=None)

@@ -16,4 +16,4 @@ def drawing(result: CompressDemonstrationsResult) -> Bars:
     if result.correct is not None:
         numbers |= {"accuracy": [result.accuracy], "accuracy, full prompt": [result.full_accuracy]}
     note = f"{basis(result)}; {result.sentences.say('costs', result=result)}"
-    return dots(numbers, [result.method], "share of prompts; overlap", note)
+    return dots(numbers, [result.method], "fraction of prompts; overlap", note)

@@ -43,7 +43,7 @@ def _matrices(result: ConfusionResult, layer: int | None) -> LabelMatrices:
         f"Predicted: distance of keys, layer {layer}",
         distance,
         *names,
-        "distance, share of the largest",
+        "distance, fraction of the largest",
         diagonal=True,
         ends=(1.0, 0.0),
     )
@@ -58,7 +58,7 @@ def _matrices(result: ConfusionResult, layer: int | None) -> LabelMatrices:
         ends=(1.0, min(0.5, lowest)),
     )
     correlation = result.sentences.say("correlation", result=result, layer=layer)
-    note = f"dark: near, or hard to tell apart; {correlation}"
+    note = f"dark: close, or hard to distinguish; {correlation}"
     return LabelMatrices("Which classes are confused", (predicted, measured), note)
 
 

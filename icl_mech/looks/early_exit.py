@@ -12,9 +12,7 @@ def drawing(result: EarlyExitResult) -> Bars:
     Args:
         result: The result to draw.
     """
-    prompts = (
-        f"prompts {'that chose the layer too' if result.same else 'not used to choose the layer'}"
-    )
+    prompts = f"prompts {'also used to choose the layer' if result.same else 'not used to choose the layer'}"
     if result.changes is not None:
         prompts = f"{int(result.changes[:, 0].isfinite().sum())} pairs of {prompts}"
     # Not from `sel`: results of earlier versions have no changes by prompt.

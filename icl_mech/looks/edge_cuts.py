@@ -33,19 +33,16 @@ def drawing(result: EdgeCutsResult) -> LayerCurves:
     def panel(number: int, edges: str) -> Panel:
         places = tuple(place for place, (_, of, _) in enumerate(curves) if of == number)
         title = result.sentences.say("edges", result=result, edges=edges).capitalize()
-        return Panel(title, places, levels=((0.0, "changes nothing"),))
+        return Panel(title, places, levels=((0.0, "no change"),))
 
     first, last = result.layers[0]
     x, x_title = (
-        ([start for start, _ in result.layers], f"first of {last - first + 1} layers of the cut")
+        ([start for start, _ in result.layers], f"first of {last - first + 1} cut layers")
         if result.slides
-        else (
-            [*range(1, len(result.windows) + 1)],
-            f"layers of the cut: {', '.join(result.windows)}",
-        )
+        else ([*range(1, len(result.windows) + 1)], f"cut layers: {', '.join(result.windows)}")
     )
     return LayerCurves(
-        title="What cut edges change",
+        title="Effect of attention knockout",
         names=tuple(name for *_, name in curves),
         values=laid("values"),
         low=laid("low"),

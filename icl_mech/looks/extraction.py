@@ -27,7 +27,7 @@ def _curves(result: ExtractionResult) -> LayerCurves:
     panels = [Panel("AUC by layer", (0,), "AUC", levels=((0.5, "chance"),), y_range=(-0.04, 1.06))]
     if result.cumulative_defined:
         values.append((result.cumulative, result.cumulative_low, result.cumulative_high))
-        title = "Share of its sum up to each layer, R"
+        title = "Fraction of its sum up to each layer, R"
         panels.append(Panel(title, (1,), "R", levels=((0.5, "one half"),)))
     rows = [torch.stack(column) for column in zip(*values, strict=True)]
     third = max(1, len(result.auc) // 3)

@@ -15,11 +15,11 @@ def drawing(result: FittedLens) -> LayerCurves:
     """
     if result.held_out_kl is None:
         raise ResultError(
-            "Nothing was held out when this lens was made, so there is nothing to draw; measure "
+            "No prompts were held out when this lens was fitted, so there is nothing to draw; evaluate "
             "it with compare_lenses."
         )
     return result.sel("kl").curves(
-        "How far each layer's reading is from the model's own answer",
+        "Divergence of each layer's readout from the model's output",
         (NAMES[result.kind], NAMES["logit"]),
         x_title=AFTER,
         note=f"{counted(len(result.held_out_kl), 'held-out prompt')}, 95 % intervals over prompts",

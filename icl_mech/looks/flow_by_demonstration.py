@@ -18,7 +18,7 @@ def drawing(result: FlowByDemonstrationResult, show: str = "") -> LayerCurves | 
 
     Args:
         result: The result to draw.
-        show: "": shares in the last third of the layers; `layers`: shares in every layer.
+        show: "": fractions in the last third of the layers; `layers`: fractions in every layer.
     """
     if show == "layers":
         return result.sel("pq_share", demo=[*reversed(range(result.count))]).heatmap(
@@ -29,8 +29,8 @@ def drawing(result: FlowByDemonstrationResult, show: str = "") -> LayerCurves | 
     shares = result.shares_of("last")
     values, low, high = torch.stack([*shares.values()], dim=1).flip(-1)
     panels = (
-        Panel("label words", (0,), AMONG, ((1 / result.count, "all alike"),)),
-        Panel("whole demonstrations", (1,), "share of all that the target receives"),
+        Panel("label words", (0,), AMONG, ((1 / result.count, "uniform"),)),
+        Panel("whole demonstrations", (1,), "fraction of all that the target receives"),
     )
     return LayerCurves(
         "Which demonstrations the target reads, last third of the layers",

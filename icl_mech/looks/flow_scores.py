@@ -1,4 +1,4 @@
-"""Figures of information flow: shares of three kinds of edges by layer, a random-token baseline, and shares by role."""
+"""Figures of information flow: fractions by kind of edge and layer, a random-token baseline, and fractions by role."""
 
 import torch
 
@@ -25,11 +25,11 @@ OF_GROUPS: dict[str, Meaning] = {
 """Meanings of groups of roles, which set their colours."""
 
 SHARES = (-0.04, 1.04)
-"""Range of the axis of shares."""
+"""Range of the axis of fractions."""
 
 
 def drawing(result: FlowScores, show: str = "") -> LayerCurves:
-    """Shares of the three kinds of edges by layer; compared with random tokens; or shares by role.
+    """Fractions by kind of edge and layer; compared with random tokens; or fractions by role.
 
     Args:
         result: The result to draw.
@@ -62,11 +62,11 @@ def _thirds(n_layers: int) -> tuple[tuple[float, float, str], ...]:
 
 
 def _beside_random(result: FlowScores) -> LayerCurves:
-    """Shares of label words compared with the random-token baseline."""
+    """Fractions of label words compared with the random-token baseline."""
     if result.null is None:
         raise ResultError(
-            "These flow scores hold none of random tokens: an earlier version or a server measured "
-            "them, or a prompt has too few tokens besides its label words."
+            "These flow scores have no random-token baseline: an earlier version or a server measured "
+            "them, or a prompt has too few tokens besides its label words. Measure longer prompts locally."
         )
     null = result.quantities()["null_share"]
     pairs = zip((result.values, result.low, result.high), (null.value(), *null.ends()), strict=True)
@@ -79,11 +79,11 @@ def _beside_random(result: FlowScores) -> LayerCurves:
         values=values,
         low=low,
         high=high,
-        y_title="share of the layer's saliency per edge",
+        y_title="fraction of the layer's saliency per edge",
         note=basis(result),
         meanings=("label", "other") * 2,
         panels=(
-            Panel("What precedes → these tokens", (0, 1)),
+            Panel("Preceding tokens → these tokens", (0, 1)),
             Panel("These tokens → target", (2, 3)),
         ),
         y_range=SHARES,
@@ -91,7 +91,7 @@ def _beside_random(result: FlowScores) -> LayerCurves:
 
 
 def _by_role(result: FlowScores) -> LayerCurves:
-    """Shares that groups of roles receive, and shares that the target receives from them."""
+    """Fractions that groups of roles receive, and fractions that the target receives from them."""
     (names, received), (_, row) = (result.by_role(of) for of in ("receiving", "target"))
     # The target receives nothing from itself: its edges to itself are left out.
     sources = [i for i, name in enumerate(names) if name != "target"]
@@ -99,17 +99,17 @@ def _by_role(result: FlowScores) -> LayerCurves:
     values, low, high = (torch.cat([a, b[sources]]) for a, b in zip(*ends, strict=True))
     curves = (*names, *(names[i] for i in sources))
     return LayerCurves(
-        title="Shares of all saliency by role",
+        title="Fractions of all saliency by role",
         names=curves,
         values=values,
         low=low,
         high=high,
-        y_title="share of saliency",
+        y_title="fraction of saliency",
         note=basis(result),
         meanings=tuple(OF_GROUPS.get(name, "other") for name in curves),
         panels=(
-            Panel("Of the layer: which tokens receive", tuple(range(len(names)))),
-            Panel("Of the target's row: from which tokens", tuple(range(len(names), len(curves)))),
+            Panel("Whole layer: which tokens receive", tuple(range(len(names)))),
+            Panel("Target's row: from which tokens", tuple(range(len(names), len(curves)))),
         ),
         y_range=SHARES,
     )

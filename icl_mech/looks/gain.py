@@ -47,5 +47,5 @@ def drawing(result: GainResult, show: str = "gain") -> Bars:
         note=basis(result),
         meanings=("label", "target"),
         levels=((0.0, "adds nothing"),),
-        apart=("log-probability of the right answer (nats)", "share of right answers"),
+        apart=("log-probability of the right answer (nats)", "fraction of right answers"),
     )

@@ -24,7 +24,7 @@ def drawing(
     if show == "steps":
         spans = result.column_spans[prompt]
         return TokenStrips(
-            title="What each step of the writing reads",
+            title="Attention of each generation step",
             names=tuple(f"token {step}" for step in steps),
             values=result.reads[prompt],
             tokens=result.columns[prompt],
@@ -34,12 +34,12 @@ def drawing(
         )
     mass = attention[prompt, : len(steps)][:, late(attention.shape[2])].mean(1)
     return LabelMatrix(
-        title="Attention while writing",
+        title="Attention during generation",
         values=mass.T,
         rows=result.spans,
         columns=tuple(steps),
-        row_title="what is read",
-        column_title="token that is written",
+        row_title="attended part",
+        column_title="generated token",
         quantity="attention",
         note=f"prompt {prompt}; mean over heads and the last third of the layers",
     )

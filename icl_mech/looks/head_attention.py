@@ -7,7 +7,7 @@ from icl_mech.shapes import Grid, TokenStrips
 from icl_mech.shapes.tokens import MANY
 
 MARKS = {
-    "matching": "label word taught for the last text",
+    "matching": "label word demonstrated for the last text",
     "other": "other label word",
     "label": "label word",
 }
@@ -22,8 +22,8 @@ def drawing(
         result: The result to draw.
         prompt: Index of the prompt.
         head: The head shown first, as (layer, head) or by its index in `heads`; None: the first or,
-            among more than twelve, the one with the largest share of attention on label words.
-        show: `text`, or `grid` for all heads: the mean share on label words by layer and head, or the
+            among more than twelve, the one with the largest fraction of attention on label words.
+        show: `text`, or `grid` for all heads: the mean fraction on label words by layer and head, or the
             mean entropy if there are none.
 
     Raises:
@@ -32,10 +32,10 @@ def drawing(
     if show == "text":
         return strips(result, prompt, head)
     if result.shape is None:
-        raise ResultError("A grid is of all heads; measure head_attention without heads=.")
+        raise ResultError("A grid needs all heads; measure head_attention without heads=.")
     samples = result.sel(result.mapped)
     values, low, high = samples.values.T, samples.low.T, samples.high.T
-    title = f"Where the heads look from {result.row}"
+    title = f"Attention of all heads from {result.row}"
     return Grid(title, values, "head", "layer", samples.unit, samples.note, low=low, high=high)
 
 
@@ -66,5 +66,5 @@ def _place(result: HeadAttentionResult, head: int | Head | None) -> int:
         result.check_number("head", head, len(result.heads))
         return head
     if tuple(head) not in result.heads:
-        raise ResultError(f"head={tuple(head)} was not measured; it is none of `heads`.")
+        raise ResultError(f"head={tuple(head)} was not measured; give one of `heads`.")
     return result.heads.index((head[0], head[1]))

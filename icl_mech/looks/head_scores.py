@@ -38,7 +38,7 @@ def _map(result: HeadScoresResult, score: str, top: int, note: str = "") -> Grid
         row_title="head",
         column_title="layer",
         quantity="logits" if score == "label_promoting" else "score",
-        note=note and f"{note}framed: the {top} heads that match prefixes most",
+        note=note and f"{note}framed: the {top} heads with the highest prefix matching",
         signed=score == "label_promoting",
         marked=tuple((head, layer) for layer, head in framed),
         names=tuple(map(head_name, framed)),
@@ -53,7 +53,7 @@ def _against_promoting(result: HeadScoresResult, chosen: tuple[tuple[int, int], 
     n_layers, n_heads = matching.shape
     heads = [(layer, head) for layer in range(n_layers) for head in range(n_heads)]
     named = [heads.index(head) for head in chosen]
-    group, others = f"{spelled(len(chosen))} heads that match prefixes most", "other heads"
+    group, others = f"{spelled(len(chosen))} heads with the highest prefix matching", "other heads"
     return Scatter(
         title="Do heads that match prefixes promote the false label?",
         x=matching.flatten(),
@@ -66,5 +66,5 @@ def _against_promoting(result: HeadScoresResult, chosen: tuple[tuple[int, int], 
         order=(group, others) if len(chosen) < len(heads) else (group,),
         meanings=("false", "other"),
         named=tuple(dict.fromkeys((*named, int(promoting.argmax()), int(promoting.argmin())))),
-        corner="false induction heads would stand here",
+        corner="false induction heads would be here",
     )

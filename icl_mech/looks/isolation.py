@@ -101,7 +101,7 @@ def _classes(result: IsolationResult) -> LabelMatrix:
     predicted, isolated, labels = result.predicted, result.isolated, result.labels
     if isolated is None:
         raise ResultError(
-            "This result does not hold what the isolated model predicts, which earlier versions did "
+            "This result contains no predictions under isolation, which earlier versions did "
             "not keep; measure again."
         )
     n_labels = max(len(labels), int(isolated.max()) + 1, int(predicted.max()) + 1)
@@ -132,7 +132,7 @@ def _words(result: IsolationResult) -> Table:
     """The top next words of the first prompts in each condition, the one without isolation first."""
     if not result.words:
         raise ResultError(
-            "This result holds no next words: earlier versions did not keep them, or the model has no "
+            "This result contains no next words: earlier versions did not keep them, or the model has no "
             "tokenizer. Measure again with its tokenizer."
         )
     plain, *isolated = result.words
@@ -145,10 +145,10 @@ def _words(result: IsolationResult) -> Table:
         for name, words in rows
     ]
     return Table(
-        "Likeliest next words with and without isolation",
-        ("prompt", "isolated", f"{result.top_k} likeliest next tokens, best first"),
+        "Most probable next words with and without isolation",
+        ("prompt", "isolated", f"{result.top_k} most probable next tokens, best first"),
         tuple(lines),
-        "␣ stands for a space at the start, ↵ for a line break; random tokens: first draw",
+        "␣ marks a space at the start, ↵ for a line break; random tokens: first draw",
         bold=tuple(range(0, len(lines), len(rows))),
     )
 

@@ -70,6 +70,6 @@ def _levels(result: LayerAccuracyResult, metric: str) -> tuple[tuple[float, str]
         return chance, (result.reachable, f"highest reachable {told(result.reachable)}")
     if metric != "plain" or result.own_choices:
         return (chance,)
-    constant = "any constant answer" if result.even else "always the commonest class"
+    constant = "any constant answer" if result.even else "always the majority class"
     level = (result.commonest, f"{constant} {told(result.commonest)}")
     return (level,) if result.commonest <= result.chance else (chance, level)

@@ -15,7 +15,7 @@ def drawing(result: LeaveOneOutResult) -> LayerCurves:
     """
     values, low, high = result.effects().flip(-1).unbind(1)
     return LayerCurves(
-        "What a demonstration changes",
+        "Effect of a demonstration",
         ("all", "of the query's class", "of other classes"),
         *(values, low, high),
         y_title="log-probability of the true label (nats)",
@@ -23,5 +23,5 @@ def drawing(result: LeaveOneOutResult) -> LayerCurves:
         x=tuple(map(float, range(1, result.count + 1))),
         x_title="demonstrations back from the query",
         meanings=("other", "label", "text"),
-        levels=((0.0, "changes nothing"),),
+        levels=((0.0, "no change"),),
     )

@@ -24,9 +24,9 @@ def drawing(result: LensTableResult, show: str = "words", prompt: int = 0) -> Le
         result.top_tokens[prompt],
         result.top_probs[prompt],
         result.words,
-        title=f"Likeliest next word after each layer, by token ({NAMES[result.lens]})",
+        title=f"Most probable next word after each layer, by token ({NAMES[result.lens]})",
         labels=result.label_words[prompt],
-        note=f"prompt {prompt + 1} of {result.count}; above each column the token that was read",
+        note=f"prompt {prompt + 1} of {result.count}; above each column the input token",
         quantity=SHADES.get(show, "probability"),
         shades=shades,
     )

@@ -45,7 +45,7 @@ def _table(result: LogitLensResult, prompt: int) -> LensTable:
         tokens,
         probs,
         result.words,
-        title="Likeliest next word after each layer",
+        title="Most probable next word after each layer",
         labels=result.label_words,
         note=f"prompt {prompt + 1} of {result.count}",
     )

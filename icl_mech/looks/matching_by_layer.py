@@ -1,4 +1,4 @@
-"""Figure of matching by layer: prefix matching and the share of the gap, on separate axes."""
+"""Figure of matching by layer: prefix matching and the fraction of the gap, on separate axes."""
 
 import torch
 
@@ -9,7 +9,7 @@ from icl_mech.shapes import LayerCurves, Meaning, Panel
 
 
 def drawing(result: MatchingByLayerResult) -> LayerCurves:
-    """Prefix matching by layer and, on separate axes, the share of the gap after each layer.
+    """Prefix matching by layer and, on separate axes, the fraction of the gap after each layer.
 
     Args:
         result: The result to draw.
@@ -22,11 +22,11 @@ def drawing(result: MatchingByLayerResult) -> LayerCurves:
     rows = len(ends) // 3
     panels = (
         Panel("Prefix matching, heads added", (0,), "prefix-matching score"),
-        Panel("Share of the final gap", (1,), SHARE, ((1.0, "final gap"),)),
+        Panel("Fraction of the final gap", (1,), SHARE, ((1.0, "final gap"),)),
     )
     note = basis(result)
     if not result.has_gap:
-        note += "; no share is drawn: the final gap is not clearly above 0"
+        note += "; no fraction of the gap: the final gap is not clearly above 0"
     meanings: tuple[Meaning, ...] = ("label", "other")
     return LayerCurves(
         title="Prefix matching by layer, and where the gap opens",

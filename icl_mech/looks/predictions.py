@@ -42,11 +42,11 @@ def _shares(result: Predictions) -> Bars:
     value, low, high = torch.tensor([list(share) for share in shares.values()]).double().unbind(1)
     chance = 1 / len(result.labels)
     return Bars(
-        "What is answered",
+        "Answers given",
         tuple(shares),
         ("share",),
         *(value[:, None], low[:, None], high[:, None]),
-        y_title="share of prompts",
+        y_title="fraction of prompts",
         note=basis(result),
         meanings=("target",),
         levels=((chance, f"chance {told(chance)}"),) if result.labels[0] == "right" else (),
@@ -60,11 +60,11 @@ def _by_class(right: RightAnswers, note: str) -> Bars:
     each = [right.accuracy, *map(right.of_class, classes)]
     value, low, high = torch.tensor([list(share) for share in each]).double()[..., None].unbind(1)
     return Bars(
-        "Share of right answers, by true class",
+        "Fraction of right answers, by true class",
         (f"{ALL} ({right.count})", *(f"{labels[c]} ({counts[c]})" for c in classes)),
         ("accuracy",),
         *(value, low, high),
-        y_title="share of right answers",
+        y_title="fraction of right answers",
         note=note,
         meanings=("target",),
         levels=tuple(levels(right)),

@@ -14,13 +14,13 @@ def drawing(result: SaliencyCheckResult) -> Scatter:
     """
     layers = result.saliency.shape[2]
     return Scatter(
-        title="Saliency and what cutting changes",
+        title="Saliency and effect of attention knockout",
         x=result.saliency.double().mean(0).flatten(),
         y=result.change.double().abs().mean(0).flatten(),
         names=tuple(f"layer {layer}" for _ in GROUPS for layer in range(layers)),
         groups=tuple(EDGES[group] for group in GROUPS for _ in range(layers)),
-        x_title="saliency, added over edges",
-        y_title="size of the change of the loss, in nats",
+        x_title="saliency, summed over edges",
+        y_title="absolute change of the loss, in nats",
         note=f"means over {result.count} prompts",
         order=tuple(EDGES.values()),
         meanings=("text", "label"),

@@ -5,7 +5,7 @@ from icl_mech.measurements.saliency.saliency_maps import SaliencyMapsResult
 from icl_mech.shapes import TokenMatrix
 
 TELLING = ("label words read texts", "target reads label words")
-"""Captions of the early and the late telling layer."""
+"""Captions of the early and of the late layer worth looking at."""
 
 
 def drawing(
@@ -28,7 +28,9 @@ def drawing(
     if layer is None:
         layer = result.usual_layer(prompt)
     if not 0 <= layer < count:
-        raise ResultError(f"layer={layer}; the model has {count} layers.")
+        raise ResultError(
+            f"layer={layer} does not exist; the model has {count} layers, counted from 0."
+        )
     by_segment = None if show else result.by_segment(prompt)
     return TokenMatrix(
         title="Saliency of attention between " + ("tokens" if show else "parts of a prompt"),

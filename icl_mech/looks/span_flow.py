@@ -35,7 +35,9 @@ def _matrix(result: SpanFlowResult, prompt: int, layer: int | None) -> TokenMatr
     if layer is None:
         layer = int(result.kurtosis.nanmean((0, 2)).nan_to_num(nan=-torch.inf).argmax())
     if not 0 <= layer < len(values):
-        raise ResultError(f"layer={layer}; the model has {len(values)} layers.")
+        raise ResultError(
+            f"layer={layer} does not exist; the model has {len(values)} layers, counted from 0."
+        )
     below = torch.ones(values.shape[1:], dtype=torch.bool).tril()
     names = numbered(result, prompt)
     return TokenMatrix(
@@ -55,7 +57,9 @@ def _matrix(result: SpanFlowResult, prompt: int, layer: int | None) -> TokenMatr
 def _heads(result: SpanFlowResult) -> Grid:
     """A heatmap of the mean kurtosis of every head, with receiver heads framed."""
     if result.of != "attention":
-        raise ResultError("Saliency is summed over heads; a map of heads needs of='attention'.")
+        raise ResultError(
+            "Saliency is summed over heads, so it has no map of heads; measure with of='attention'."
+        )
     kurtosis, heads = result.sel("kurtosis"), result.receivers
     return Grid(
         "Receiver heads",
@@ -82,7 +86,7 @@ def _text(result: SpanFlowResult, prompt: int) -> TokenStrips:
         result,
         prompt,
         {name: result.scores(prompt, heads) for name, heads in rows.items()},
-        title="Text by the vertical score of its spans",
+        title="Text coloured by the vertical score of its spans",
         quantity=f"mean {result.of} from later spans",
         note=f"text {prompt}; undefined (0) for the last {result.proximity} spans",
     )

@@ -42,7 +42,7 @@ def _text(result: SuppressionResult, prompt: int) -> TokenStrips:
         result,
         prompt,
         {"divergence of later spans": result.scores(prompt, result.proximity)},
-        title="Text by what hiding its spans changes later",
+        title="Text coloured by what hiding its spans changes later",
         quantity="mean KL divergence of later spans (nats)",
         note=f"text {prompt}; spans at a distance of {result.proximity} or more; undefined (0) at the end",
     )

@@ -8,7 +8,7 @@ from icl_mech.shapes import LayerCurves
 def drawing(result: TaskVectorResult) -> LayerCurves:
     """Similarity of prompts by layer."""
     return result.sel().curves(
-        "How alike prompts are at the last token",
+        "Similarity of prompts at the last token",
         x_title="output of block",
         note=basis(result),
         meanings=("target",),

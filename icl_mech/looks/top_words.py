@@ -25,7 +25,7 @@ def drawing(result: TopWordsResult, show: str = "words", prompt: int = 0) -> Len
         result.top_tokens[prompt],
         result.top_probs[prompt],
         result.words,
-        title="Likeliest next word after each layer",
+        title="Most probable next word after each layer",
         labels=result.label_words,
         note=note,
     )

@@ -42,7 +42,7 @@ def _curves(result: TransplantResult, name: str) -> LayerCurves:
         y_title=at_place.unit,
         note=_note(result),
         x=tuple(map(float, result.layers)),
-        x_title="entrance of block",
+        x_title="input of block",
         meanings=tuple(meaning for at in result.at for meaning in (PLACES[at][1], "reference"))
         * len(DIRECTIONS),
         panels=tuple(
@@ -63,8 +63,8 @@ def _map(result: TransplantResult) -> LabelMatrices:
                 _rows(result),
                 tuple(map(str, result.layers)),
                 "",
-                "entrance of block",
-                "share of answers that become the other run's",
+                "input of block",
+                "fraction of answers that become the other run's",
                 low=low,
                 high=high,
                 ends=(0.0, 1.0),

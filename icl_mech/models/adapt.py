@@ -78,8 +78,8 @@ def load_model(
     if isinstance(name, str | os.PathLike):
         if tokenizer is not None:
             raise ModelError(
-                f"tokenizer= goes with a Hugging Face model; {name!r} has its own. Leave it out, or "
-                "load the model with transformers and pass both."
+                f"tokenizer= applies to a Hugging Face model that you pass; {name!r} has its own "
+                "tokenizer. Leave it out, or load the model with transformers and pass both."
             )
         with plain_modes(), unsearched():  # weights made in inference mode could give no gradients
             bridge = boot(os.fspath(name), **how, **kwargs)
@@ -152,7 +152,7 @@ NullKind = Literal["untrained", "shuffled"]
 @checked(ModelError, but=["model"])
 @exclusive
 def untrained(model: object, seed: Natural = 0, kind: NullKind = "untrained") -> Any:
-    """A randomly initialised model of the same architecture, tokenizer, format and device.
+    """An untrained (randomly initialised) model of the same architecture, tokenizer, format and device.
 
     The given model and the caller's random state do not change.
 
@@ -164,20 +164,20 @@ def untrained(model: object, seed: Natural = 0, kind: NullKind = "untrained") ->
             tensor's distribution. Tied tensors stay tied.
 
     Returns:
-        A model of the same class, to be used like any other; its name tells that it is untrained.
+        A model of the same class, to be used like any other; its name says that it is untrained.
 
     Raises:
         ModelError: a model whose weights are not here (on a server), or a model of nnsight.
     """
     if isinstance(model, ServerModel) or is_nnsight(model):
         raise ModelError(
-            "An untrained model is made of a TransformerBridge or HookedTransformer; load the model "
-            "with icl_mech.load_model."
+            "An untrained (randomly initialised) model can only be made from a TransformerBridge "
+            "or HookedTransformer; load the model with icl_mech.load_model."
         )
     adapted = adapt(model)
     if kind == "shuffled" and is_compact(adapted.module):
         raise ModelError(
-            "Quantised or off-loaded weights cannot be shuffled; take kind='untrained'."
+            "Quantised or off-loaded weights cannot be shuffled; use kind='untrained'."
         )
     name = f"{adapted.info.name} ({kind}, seed {seed})"
     if isinstance(adapted, Rehearsed):
@@ -205,8 +205,8 @@ def _drawn(inner: "PreTrainedModel", bridge: "TransformerBridge", name: str) -> 
         fresh = type(inner)(config).eval()
     except Exception as error:
         raise ModelError(
-            f"{type(inner).__name__} cannot be made from its configuration ({type(error).__name__}: "
-            f"{error}); take kind='shuffled'."
+            f"{type(inner).__name__} cannot be made from its configuration "
+            f"({type(error).__name__}: {error}); use kind='shuffled'."
         ) from error
     fresh.config._name_or_path = name
     wrapped: TransformerBridge = load_model(

@@ -62,9 +62,9 @@ class FusedWeights:
             old, new = _tensors(parts), _tensors(fresh)
             if (current := _digest(old)) not in (before, now):
                 raise ModelError(
-                    f"The fused weights of {component.name!r} and what the bridge split them into "
-                    "were both changed since; it cannot be told which are meant. Change one of "
-                    "them, or load the model again."
+                    f"The fused weights of {component.name!r} and the parts that the bridge split "
+                    "them into were both changed, so it is unclear which to use. Change only one "
+                    "of them, or load the model again."
                 )
             if current != now:
                 with torch.no_grad():
@@ -141,7 +141,7 @@ def called(modules: Modules, run: Callable[[], object], undo: Undo) -> set[str]:
 
 
 def check_heard(modules: Modules, inside: set[str], behind: set[str]) -> None:
-    """Refuse hooks that a pass would skip, or call with other rows.
+    """Reject hooks that a pass would skip, or call with other rows.
 
     Args:
         modules: Modules with hooks added by the caller.
@@ -154,15 +154,15 @@ def check_heard(modules: Modules, inside: set[str], behind: set[str]) -> None:
     for name in modules:
         if name in behind:
             raise ModelError(
-                f"A hook of your own is on {name!r}, which is given the rows that are read, not whole "
-                "prompts: it would see other positions than in the Hugging Face model. Take it off, "
-                "or change the output of the last block by an intervention."
+                f"You added a hook to {name!r}, which receives only the rows that are read, not "
+                "whole prompts, so it would see other positions than in the Hugging Face model. "
+                "Remove it, or change the output of the last block by an intervention."
             )
         if name not in inside:
             raise ModelError(
-                f"A hook of your own is on {name!r}, which the bridge does not call: it computes that "
-                "part itself, so the hook would be left out of every number. Put it on the part of "
-                "the model as load_model left it (such as the output of its block), or make it an "
+                f"You added a hook to {name!r}, which the bridge does not call: it computes that "
+                "part itself, so the hook would be skipped. Put it on a part of the model that "
+                "load_model returned (such as the output of its block), or make it an "
                 "intervention."
             )
 
@@ -176,7 +176,7 @@ class BridgeModel(TransformerLensModel):
         _ = self._blocks_return
 
     def refresh(self) -> None:
-        """Drop values derived from changed weights, renew split weights, and refuse hooks that would be skipped.
+        """Drop values derived from changed weights, renew split weights, and reject hooks that would be skipped.
 
         Raises:
             ModelError: a hook added by the caller that a pass would not run, or fused weights changed

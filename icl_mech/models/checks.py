@@ -1,4 +1,4 @@
-"""Load-time checks: a model that fails one would give silently wrong numbers.
+"""Load-time checks: a model that fails one would silently give wrong numbers.
 
 On two short probe prompts: attention rows sum to 1, editing attention changes the output,
 nothing but attention carries information from one position to another,
@@ -58,7 +58,7 @@ def tolerance(dtype: str, logits: Tensor, weights_format: str = "") -> float:
 
 
 def check_eval_mode(model: torch.nn.Module) -> None:
-    """Refuse a model with any part in training mode.
+    """Reject a model with any part in training mode.
 
     Raises:
         ModelError: dropout would make every value random; names the first such part.
@@ -82,7 +82,7 @@ def plain_name(name: str) -> str:
 
 
 def check_weights(model: torch.nn.Module) -> None:
-    """Refuse weights that are not loaded, were made in inference mode, or are not finite.
+    """Reject weights that are not loaded, were made in inference mode, or are not finite.
 
     Raises:
         ModelError: names the first such parameter.
@@ -115,8 +115,9 @@ def check_weights(model: torch.nn.Module) -> None:
     for name, held in parameters.items():
         if not finite[name] and not loaded(name, held).isfinite().all():
             raise ModelError(
-                f"The weights hold NaN or infinite values (first in {name!r}); the file is damaged "
-                "or was converted to a too narrow dtype. Load it again, for example in float32."
+                f"The weights hold NaN or infinite values (first in {name!r}); the file is "
+                "damaged or was converted to too narrow a dtype. Load it again, for example in "
+                "float32."
             )
 
 
@@ -179,8 +180,9 @@ class _Probe:
         self.plain = self.read[:1]
         if not bool(self.plain.isfinite().all()):
             raise ModelError(
-                f"{model.info.architecture} gives NaN or infinite logits for a few random tokens in "
-                f"{model.info.dtype}. Load it in a dtype of wider range: 'bfloat16' or 'float32'."
+                f"{model.info.architecture} gives NaN or infinite logits for a few random tokens "
+                f"in {model.info.dtype}. Load it in a dtype with a wider range: 'bfloat16' or "
+                "'float32'."
             )
         self.tolerance = tolerance(model.info.dtype, self.plain, model.info.weights_format)
         # A separate pass: where patterns are read, attention may be computed by other code and round differently.
@@ -203,9 +205,10 @@ class _Probe:
         gap = float((logits - self.plain).abs().max())
         if not gap <= self.tolerance:
             raise ModelError(
-                f"unembed(ln_final(last residual)) differs from the model's own logits by {gap:.2g} "
-                f"(allowed {self.tolerance:.2g}); the readout of {self.model.info.architecture} is not "
-                "understood, so lens and label logits would be wrong."
+                "unembed(ln_final(last residual)) differs from the model's own logits by "
+                f"{gap:.2g} (allowed {self.tolerance:.2g}); the readout of "
+                f"{self.model.info.architecture} is not supported, so lens and label logits would "
+                "be wrong."
             )
         labels = self.tokens[:1, :3]
         columns = self.model.label_logits(self.residual[:1, -1], labels).cpu().double()
@@ -264,10 +267,11 @@ class _Probe:
             self._note(f"{OTHER_MIXING}: every block also has {', '.join(mixers)}")
         else:
             raise ModelError(
-                f"With all attention cut, later positions of {self.model.info.architecture} still see "
-                f"earlier tokens (logits change by {gap:.2g}): something beside attention, such as a "
-                "state-space or convolution layer, mixes positions, so what attention carries would "
-                "not be the whole flow. Use a model that mixes positions by attention alone."
+                "With all attention knocked out, later positions of "
+                f"{self.model.info.architecture} still see earlier tokens (logits change by "
+                f"{gap:.2g}): something other than attention, such as a state-space or "
+                "convolution layer, mixes positions, so attention would not carry all "
+                "information flow. Use a model that mixes positions by attention alone."
             )
 
     def padding(self) -> None:
@@ -299,8 +303,9 @@ class _Probe:
         for layer, gradient in enumerate(gradients):
             if gradient is None or not gradient.any():
                 raise ModelError(
-                    f"The quantised weights of block {layer} pass no gradients on, as they were packed "
-                    "for inference. Load the model by its name, or pass it before its first use."
+                    f"The quantised weights of block {layer} pass no gradients on, because they "
+                    "were packed for inference. Load the model by its name, or pass it before "
+                    "its first use."
                 )
 
 

@@ -73,15 +73,15 @@ def refuse_other_weights(name: str, info: dict[str, Any]) -> None:
     if invented:
         raise ModelError(
             f"The files of {name!r} lack {len(invented)} weights of the model ({_some(invented)}) "
-            "or hold them in another shape; transformers would fill them at random. Give a "
-            "complete checkpoint of a causal language model."
+            "or contain them in another shape; transformers would initialise them at random. "
+            "Give a complete checkpoint of a causal language model."
         )
     if left_out := sorted(key for key in info["unexpected_keys"] if not _HARMLESS.search(key)):
         raise ModelError(
-            f"The files of {name!r} hold {len(left_out)} weights for which the model of its config "
-            f"has no place ({_some(left_out)}); it would be loaded without them. Check config.json "
-            "(number of layers, architecture); if they are to be left out, load the model with "
-            "transformers and pass it: load_model(model, tokenizer=...)."
+            f"The files of {name!r} contain {len(left_out)} weights that do not belong to the "
+            f"model in its config ({_some(left_out)}); it would be loaded without them. Check "
+            "config.json (number of layers, architecture). To leave them out, load the model "
+            "with transformers and pass it: load_model(model, tokenizer=...)."
         )
 
 
@@ -117,9 +117,10 @@ def converted(*pieces: Path) -> Path:
         raise
     except LOAD_ERRORS as error:
         raise ModelError(
-            f"Cannot convert {pieces[0].name!r} into {cache_folder()}: {type(error).__name__}: {error} "
-            "Expected a GGUF file of an architecture that transformers reads, and a writable "
-            "folder with four bytes per parameter free; ICL_MECH_CACHE names another folder."
+            f"Cannot convert {pieces[0].name!r} into {cache_folder()}: {type(error).__name__}: "
+            f"{error} Expected a GGUF file of an architecture that transformers reads, and a "
+            "writable folder with four bytes per parameter free; set ICL_MECH_CACHE to use "
+            "another folder."
         ) from error
 
 
@@ -203,7 +204,7 @@ def _convert(gguf: Path, folder: Path) -> None:
         )
     model, info = loaded
     refuse_other_weights(gguf.name, info)
-    # The weights are de-quantised now; transformers would refuse to save a model marked as quantised.
+    # The weights are de-quantised now; transformers would not save a model marked as quantised.
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config
     model.hf_quantizer = None

@@ -53,7 +53,7 @@ class ListReader(GGUFReader):
             length = held[offset : offset + 8].view(np.uint64)
             offset += 8 + int(length[0])
             if offset > len(held):
-                raise ValueError("a list of strings goes on behind the end of the file")
+                raise ValueError("a list of strings extends beyond the end of the file")
             entries += length, held[offset - int(length[0]) : offset]
         return entries
 

@@ -112,7 +112,7 @@ class TransformerLensModel(LanguageModel):
             yield
 
     def refuse_missing(self, sites: Sequence[Site]) -> None:
-        """Refuse sites without a hook point."""
+        """Reject sites without a hook point."""
         for site in sites:
             if site in self._points:
                 continue
@@ -137,16 +137,18 @@ class TransformerLensModel(LanguageModel):
     def _no_pattern(self, site: Site) -> str:
         with_pattern = sorted({*range(self.info.n_layers)} - {*self.without_pattern})
         rest = (
-            f", and cuts, heads and head attention in the blocks that have one: {with_pattern}"
+            ", and attention knockouts, heads and head attention in the blocks that have a "
+            f"pattern: {with_pattern}"
             if with_pattern
             else ""
         )
         return (
             f"{self.info.name!r} has no {site.name!r} in block {site.layer}: blocks "
-            f"{[*self.without_pattern]} of {self.info.n_layers} ({self.info.architecture}) have no "
-            "attention pattern, they mix positions by a state space, a convolution or linear attention. "
-            "What needs no pattern works: predict, generate(attention=False), logit_lens, layer_accuracy, transplant, "
-            f"ZeroLayers, AddVector, Patch of residuals{rest}."
+            f"{[*self.without_pattern]} of {self.info.n_layers} ({self.info.architecture}) have "
+            "no attention pattern; they mix positions by a state space, a convolution or linear "
+            "attention. Available without a pattern: predict, generate(attention=False), "
+            "logit_lens, layer_accuracy, transplant, ZeroLayers, AddVector, Patch of "
+            f"residuals{rest}."
         )
 
     def _by_head(self, site: Site, function: HookFunction) -> HookFunction:

@@ -337,7 +337,7 @@ class LanguageModel(ABC):
         return ()
 
     def refuse_missing(self, sites: Sequence[Site]) -> None:
-        """Refuse sites the model does not have, before anything runs.
+        """Reject sites the model does not have, before anything runs.
 
         Raises:
             ModelError: names the first one, and the blocks without an attention pattern.

@@ -57,7 +57,7 @@ def language_part(whole: "PreTrainedModel") -> "PreTrainedModel":
     """The language model in a model of texts and images, sharing its weights; any other model unchanged.
 
     Raises:
-        ModelError: weights that cannot be taken over, or a part whose logits differ.
+        ModelError: weights that cannot be shared, or a part whose logits differ.
     """
     if not has_language_part(whole.config) or not hasattr(whole, "lm_head"):
         return whole
@@ -66,8 +66,8 @@ def language_part(whole: "PreTrainedModel") -> "PreTrainedModel":
     language = getattr(inner, "language_model", None) or getattr(inner, "text_model", None)
     if language is None:
         raise ModelError(
-            f"{class_name} holds no language_model, so its language part cannot be taken out. Load that with "
-            "transformers and pass it: load_model(model, tokenizer=...)."
+            f"{class_name} contains no language_model, so its language part cannot be extracted. "
+            "Load that part with transformers and pass it: load_model(model, tokenizer=...)."
         )
     part = _taken_over(whole, language, class_name)
     setattr(part.config, PART_OF, class_name)
@@ -88,8 +88,8 @@ def _taken_over(
     if (name := _OF_TEXTS.get(str(config.model_type))) is not None:
         if is_compact(whole):
             raise ModelError(
-                f"The language part of {class_name} cannot be taken out of quantised or off-loaded weights. "
-                "Load it in half precision on one device: dtype='bfloat16'."
+                f"The language part of {class_name} cannot be extracted from quantised or "
+                "off-loaded weights. Load it in half precision on one device: dtype='bfloat16'."
             )
         fields = {k: v for k, v in config.to_dict().items() if k != "model_type"}
         config = AutoConfig.for_model(name, **fields)
@@ -119,6 +119,7 @@ def _compare(whole: "PreTrainedModel", part: "PreTrainedModel", class_name: str)
     allowed = tolerance(str(weight.dtype).removeprefix("torch."), expected)
     if not gap <= allowed:
         raise ModelError(
-            f"The language part of {class_name} gives logits that differ from those of the whole model by {gap:.2g} "
-            f"(allowed {allowed:.2g}), so it is not a language model of its own. Use a model of texts alone."
+            f"The language part of {class_name} gives logits that differ from those of the whole "
+            f"model by {gap:.2g} (allowed {allowed:.2g}), so it cannot serve as a separate "
+            "language model. Use a text-only model."
         )

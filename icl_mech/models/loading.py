@@ -163,7 +163,7 @@ def _check_options(kwargs: Mapping[str, object]) -> None:
             raise ModelError(
                 f"The option {option}={kwargs[option]!r} cannot be passed on: attention must be "
                 "eager so that patterns can be read and edited, placement and precision are set "
-                "with device= and dtype=, and missing weights are always looked for. Leave it out."
+                "with device= and dtype=, and missing weights are always checked. Leave it out."
             )
 
 
@@ -203,8 +203,8 @@ def _load(
 def _load_error(source: Source, error: Exception) -> ModelError:
     if source.kind != "hub" or not isinstance(error, OSError):
         return ModelError(
-            f"Cannot load {source.name!r} ({source.text}): {type(error).__name__}: {error} "
-            "Check that its files are complete and the options right."
+            f"Cannot load {source.name!r} ({source.text}): {type(error).__name__}: {error} Check "
+            "that its files are complete and the options correct."
         )
     from huggingface_hub import constants
 
@@ -212,9 +212,8 @@ def _load_error(source: Source, error: Exception) -> ModelError:
     return ModelError(
         f"Cannot load {source.location!r} from the Hugging Face hub: the hub cannot be reached, "
         "there is no model of this id, or access to it must be granted first. "
-        f"{offline if constants.HF_HUB_OFFLINE else ''}{source.hint}"
-        "Check the id and the network, or give the path of a local folder that holds the model. "
-        f"The loader said: {error}"
+        f"{offline if constants.HF_HUB_OFFLINE else ''}{source.hint}Check the id and the network, "
+        f"or give the path of a local folder that holds the model. Error of the loader: {error}"
     )
 
 

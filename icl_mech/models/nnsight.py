@@ -64,8 +64,8 @@ def wrap(model: Any, *, revision: str | None = None) -> "NnsightModel":
     attention = module.config._attn_implementation
     if attention not in ("eager", "sdpa"):
         raise ModelError(
-            f"The attention of {info.name!r} is {attention!r}, whose masks cannot be used for "
-            "reading it; load the model with attn_implementation='eager' or 'sdpa'."
+            f"The attention implementation of {info.name!r} is {attention!r}, whose masks do not "
+            "allow reading patterns; load the model with attn_implementation='eager' or 'sdpa'."
         )
     return NnsightModel(model, info, getattr(model, "tokenizer", None))
 
@@ -85,8 +85,8 @@ def info_of(model: Any, *, revision: str | None = None) -> ModelInfo:
         or getattr(config, "reorder_and_upcast_attn", False)
     ):
         raise ModelError(
-            f"{architecture} cannot be analysed through nnsight; known there are "
-            f"{', '.join(FAMILIES)}. Use a TransformerBridge, or add its parts to FAMILIES in "
+            f"{architecture} cannot be analysed through nnsight, for which {', '.join(FAMILIES)} "
+            "are supported. Use a TransformerBridge, or add its parts to FAMILIES in "
             "icl_mech/models/tracing.py."
         )
     heads, width = config.num_attention_heads, config.hidden_size
@@ -212,9 +212,9 @@ class NnsightModel(LanguageModel):
     def checkpointed(self) -> AbstractContextManager[None]:
         """Not supported: a trace is over when the backward pass would rerun blocks."""
         raise ModelError(
-            "Blocks cannot be recomputed through nnsight, and this gradient pass does not fit into "
-            "the memory without. Give a larger memory=, shorter prompts or a narrower dtype, or "
-            "use a TransformerBridge."
+            "Blocks cannot be recomputed through nnsight, and without that this gradient pass "
+            "does not fit into memory. Give a larger memory=, shorter prompts or a narrower "
+            "dtype, or use a TransformerBridge."
         )
 
     @cached_property

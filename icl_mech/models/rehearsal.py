@@ -177,7 +177,7 @@ class Rehearsed(LanguageModel):
 
     @contextmanager
     def installed(self, hooks: Sequence[tuple[Site, Any]]) -> Iterator[None]:
-        """Record the hooks; they are also installed, which refuses missing sites."""
+        """Record the hooks; they are also installed, which rejects missing sites."""
         before = partial(setattr, self, "placed", self.placed)
         with self.ledger.model.installed(hooks), self.undo.by(before):
             self.placed = [*self.placed, *hooks]
@@ -253,8 +253,8 @@ class Stage:
     Attributes:
         ledgers: Ledger of each model.
         depends: Measurements whose later passes depend on results of earlier ones.
-        items: Forecasts of the items of a sweep, made one by one.
-        costs: Measured costs of earlier items, by model.
+        items: Forecasts of the runs of a sweep, made one by one.
+        costs: Measured costs of earlier runs, by model.
     """
 
     ledgers: dict[int, Ledger] = field(default_factory=dict)
@@ -288,7 +288,10 @@ def met(model: LanguageModel) -> LanguageModel:
     if current is None or isinstance(model, Rehearsed):
         return model
     if isinstance(model, ServerModel):
-        what = "runs on a server, which cannot be tried; make a forecast with a model loaded here"
+        what = (
+            "runs on a server, so no forecast is possible; make it with a model loaded on this "
+            "machine"
+        )
         raise ModelError(f"{model.info.name!r} {what}.")
     ledger = current.ledgers.setdefault(id(model), Ledger(model, in_use(model.device)))
     return Rehearsed.of(ledger)

@@ -106,9 +106,9 @@ def mend_blocks(bridge: "TransformerBridge") -> None:
         queries = _split_by_group(None, attention.original_component)[0].weight
         if not torch.equal(attention.q.weight, queries):
             raise ModelError(
-                "TransformerLens splits the fused projection of Falcon's new decoder the wrong way, "
-                "so this bridge gives wrong numbers. Make it with load_model(name), or with "
-                "load_model(hf_model, tokenizer=tokenizer)."
+                "TransformerLens splits the fused projection of Falcon's new decoder incorrectly, "
+                "so this bridge gives wrong numbers. Load the model with load_model(name), or "
+                "with load_model(hf_model, tokenizer=tokenizer)."
             )
     if type(bridge.original_model).__name__ == "OpenAIGPTLMHeadModel":
         for block in bridge.blocks:
@@ -213,7 +213,7 @@ def _check_supported(bridge: "TransformerBridge", module_name: str) -> None:
         raise ModelError(
             f"{architecture} cannot be analysed: TransformerLens lets its {module_name} compute "
             "attention and fires hook_attn_scores and hook_pattern afterwards, so edits of them "
-            "would be dropped and their gradients would be missing. This can be mended for "
+            "would be dropped and their gradients would be missing. This can be corrected for "
             f"{', '.join(_ROUTES)} only; use a model of another family."
         )
 
@@ -253,7 +253,9 @@ def _hooked_attention(
     Sliding windows and chunks are part of the mask.
     """
     if s_aux is not None:
-        raise ModelError(f"{type(module).__name__} has attention sinks, which are not re-routed.")
+        raise ModelError(
+            f"{type(module).__name__} has attention sinks, which re-routing does not support."
+        )
     groups = query.shape[1] // key.shape[1]
     key, value = (part.repeat_interleave(groups, dim=1) for part in (key, value))
     scores = (

@@ -171,8 +171,8 @@ class ServerModel(NnsightModel):
 
     def _refused(self, what: str) -> ModelError:
         return ModelError(
-            f"The weights of {self.info.name!r} are on a server, which gives rows at the target, "
-            f"not {what}. Load the model here: nnsight.LanguageModel(name, dispatch=True)."
+            f"The weights of {self.info.name!r} are on a server, which returns rows at the "
+            f"target, not {what}. Load the model here: nnsight.LanguageModel(name, dispatch=True)."
         )
 
 
@@ -196,8 +196,8 @@ def remote_model(
     """
     if not (is_nnsight(model) and hasattr(model, "to_model_key")):
         raise ModelError(
-            f"Expected nnsight.LanguageModel(name), got a {type(model).__name__}; only that can "
-            "be run on a server."
+            f"Expected nnsight.LanguageModel(name), got a {type(model).__name__}, which cannot be "
+            "run on a server."
         )
     if not (where in (True, "local") or str(where).startswith(("http://", "https://"))):
         raise ModelError(f"where={where!r} is neither True (NDIF), a URL, nor 'local'.")
@@ -272,4 +272,7 @@ def _check(model: ServerModel) -> None:
                 "measured there. Compare library versions with nnsight.compare()."
             )
     if torch.equal(rows(0, {pattern: [everything]})[0], plain):
-        raise ModelError(f"Editing the attention of {model.info.name!r} there changes nothing.")
+        raise ModelError(
+            f"Editing the attention of {model.info.name!r} on the server changes nothing, so it "
+            "cannot be measured there."
+        )

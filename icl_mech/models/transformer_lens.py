@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
 
 WHOLE = (
-    "Quantised or off-loaded weights cannot be taken apart, as is needed where queries, keys and values "
-    "are one matrix (GPT-2, GPT-NeoX, BLOOM, Falcon, Phi 3): load the model whole, or in half precision."
+    "Quantised or off-loaded weights cannot be split, which is necessary if queries, keys and "
+    "values share one matrix (GPT-2, GPT-NeoX, BLOOM, Falcon, Phi 3). Load the model without "
+    "off-loading, or in half precision instead of quantised."
 )
 
 
@@ -108,7 +109,7 @@ def _part_of(hf_config: object) -> tuple[str, ...]:
 
 
 def _refuse_without_residuals(bridge: "TransformerBridge") -> None:
-    """Refuse a bridge without hook points of the residual stream before and after every block."""
+    """Reject a bridge without hook points of the residual stream before and after every block."""
     known, n_layers = bridge.hook_dict, int(bridge.cfg.n_layers)
     without = [
         layer

@@ -57,7 +57,7 @@ def device_of(device: Device) -> str:
         there = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
         raise ModelError(
             f"Device {device!r} is not available here (found: {there}). Leave device out to use "
-            "what there is, or install a PyTorch built for that device."
+            "the best available one, or install a PyTorch built for that device."
         )
     return str(wanted)
 
@@ -72,7 +72,7 @@ def dtype_of(dtype: object) -> torch.dtype:
         return torch.float32
     name = str(dtype).removeprefix("torch.")
     if name not in _DTYPES:
-        raise ModelError(f"Unknown or unusable dtype {name!r}. {near_matches(name, _DTYPES)}")
+        raise ModelError(f"Unknown or unsupported dtype {name!r}. {near_matches(name, _DTYPES)}")
     return _DTYPES[name]
 
 
@@ -119,8 +119,8 @@ def quantised(quantization: object, dtype: torch.dtype, place: str) -> dict[str,
         raise ModelError(f"quantization={quantization!r}; give '8bit' or '4bit', or leave it out.")
     if find_spec("bitsandbytes") is None:
         raise ModelError(
-            f"quantization={quantization!r} needs bitsandbytes, which is not installed: "
-            "pip install bitsandbytes. Without it leave quantization out, or take dtype='bfloat16'."
+            f"quantization={quantization!r} needs bitsandbytes, which is not installed: pip "
+            "install bitsandbytes. Without it, leave quantization out, or use dtype='bfloat16'."
         )
     from transformers import BitsAndBytesConfig
 
@@ -132,18 +132,18 @@ def quantised(quantization: object, dtype: torch.dtype, place: str) -> dict[str,
 
 
 def refuse_offloaded(hf_model: "PreTrainedModel", device_map: object = None) -> None:
-    """Refuse a model with weights that are not loaded, or whose embedding is off-loaded.
+    """Reject a model with weights that are not loaded, or whose embedding is off-loaded.
 
     Raises:
-        ModelError: names the weights, or names in the map that are no modules.
+        ModelError: names the weights, or names in the map that are not modules.
     """
     model: torch.nn.Module = hf_model
     if isinstance(device_map, Mapping):
         there = {name for name, _ in (*model.named_modules(), *model.named_parameters())}
         if unknown := [name for name in device_map if name not in there]:
             raise ModelError(
-                f"device_map names {unknown[0]!r}, which is no module of this "
-                f"{type(model).__name__}. Its parts: "
+                f"device_map names {unknown[0]!r}, which is not a module of this "
+                f"{type(model).__name__}. Its modules: "
                 f"{', '.join(name for name, _ in model.named_children())}."
             )
     embedding = hf_model.get_input_embeddings()
@@ -153,9 +153,10 @@ def refuse_offloaded(hf_model: "PreTrainedModel", device_map: object = None) -> 
                 module is embedding or stored(module, attribute, parameter).is_meta
             ):
                 raise ModelError(
-                    f"The weights of {name!r} are off-loaded or were not loaded. The embedding must be on "
-                    "a device, since inputs go there, and all others on one, or where accelerate "
-                    "fetches them from (cpu, disk): use a device_map that puts it first."
+                    f"The weights of {name!r} are off-loaded or were not loaded. The embedding "
+                    "must be on a device, since inputs go there; all other weights must be on a "
+                    "device, or where accelerate can fetch them (cpu, disk). Use a device_map "
+                    "that puts the embedding first."
                 )
 
 
@@ -163,7 +164,7 @@ _BIDIRECTIONAL = {"bert-generation", "xlnet"}  # not listed by transformers as m
 
 
 def refuse_encoders(name: str, config: "PreTrainedConfig") -> None:
-    """Refuse models whose configuration is not that of a causal decoder.
+    """Reject models whose configuration is not that of a causal decoder.
 
     Raises:
         ModelError: says what was found.
@@ -241,12 +242,13 @@ def wrap_loaded(
     if not gap <= allowed and bool(expected.isfinite().all()):
         if hooks := Watch(hf_model).foreign_hooks():
             raise ModelError(
-                f"{name!r} has hooks of your own that a bridge does not run as the model does: "
-                f"{'; '.join(hooks[:3])}. Take them off, and put them on what load_model returns."
+                f"{name!r} has hooks that you added and that a bridge would not run as the model "
+                f"does: {'; '.join(hooks[:3])}. Remove them, and add them to the model that "
+                "load_model returns."
             )
         raise ModelError(
             f"TransformerLens {version('transformer-lens')} wraps {name!r} "
-            f"({type(hf_model).__name__}) wrongly: logits differ from the model's own by "
+            f"({type(hf_model).__name__}) incorrectly: logits differ from the model's own by "
             f"{gap:.2g} (allowed {allowed:.2g}). Use a model of another family."
         )
     return bridge
@@ -316,15 +318,15 @@ def boot_object(
         )
     if options:
         raise ModelError(
-            f"{', '.join(options)} cannot be used with a model that is loaded already. Use it in "
+            f"{', '.join(options)} cannot be used with a model that is already loaded. Use it in "
             "from_pretrained, or give load_model the name or path."
         )
     name = str(getattr(hf_model.config, "_name_or_path", "")) or class_name
     refuse_encoders(name, hf_model.config)
     if any(type(part).__module__.startswith("transformer_lens") for part in hf_model.modules()):
         raise ModelError(
-            f"This {class_name} is wrapped by TransformerLens already. Use the model load_model gave, or "
-            "load the Hugging Face model again."
+            f"This {class_name} is already wrapped by TransformerLens. Use the model that "
+            "load_model returned, or load the Hugging Face model again."
         )
     _place(hf_model, device, dtype)
     _make_eager(hf_model.eval(), class_name)
@@ -336,15 +338,16 @@ def boot_object(
 
 
 def _refuse_wrapped(hf_model: object, class_name: str) -> None:
-    """Refuse models wrapped by PEFT or TransformerLens."""
+    """Reject models wrapped by PEFT or TransformerLens."""
     if hasattr(hf_model, "peft_config") or getattr(hf_model, "_hf_peft_config_loaded", False):
         raise ModelError(
-            f"This {class_name} holds adapters (PEFT) beside its weights, which readouts of weights would "
-            "miss. Merge them first: model = model.merge_and_unload()."
+            f"This {class_name} has adapters (PEFT) in addition to its weights, which "
+            "measurements that read weights would miss. Merge them first: model = "
+            "model.merge_and_unload()."
         )
     if class_name in ("TransformerBridge", "HookedTransformer"):
         raise ModelError(
-            f"This is a {class_name} already; pass it to measure(), flow_scores(), ... as it is."
+            f"This is already a {class_name}; pass it to measure(), flow_scores(), ... directly."
         )
 
 

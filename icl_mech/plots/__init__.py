@@ -1,10 +1,10 @@
-"""Figures: one function per shape, each returns a plotly figure without showing it; `show` shows it.
+"""Figures: one function per shape returns a plotly figure without showing it; `show` shows it.
 
-Notebooks get figures as plotly's own data, which they render offline.
+Notebooks get figures as plotly data, which they render offline.
 
 JupyterLab, Notebook, VS Code and others render `application/vnd.plotly.v1+json` with their own plotly;
 where it is not installed, they use the static picture in the same output. HTML with a script, which
-plotly offers too, needs a network there or is not run at all.
+plotly offers too, needs a network connection there or is not run at all.
 """
 
 import json
@@ -86,7 +86,7 @@ def figure(shape: Shape) -> go.Figure:
     """
     if type(shape) not in DRAW:
         raise ResultError(
-            f"No figure for a {type(shape).__name__}; give a shape of icl_mech.shapes, or draw a result "
+            f"A {type(shape).__name__} cannot be drawn; give a shape of icl_mech.shapes, or draw a result "
             "with its plot()."
         )
     fig = DRAW[type(shape)](shape)
@@ -127,7 +127,7 @@ def narrow_figure(shape: Shape) -> go.Figure | None:
 MIME = "application/vnd.plotly.v1+json"
 
 CONFIG = {"displaylogo": False, "showSendToCloud": False}
-"""Nothing is uploaded from a figure."""
+"""Figures have no button that uploads data."""
 
 DRAWN_BY_FRONTEND = frozenset(
     {"", "plotly_mimetype", "jupyterlab", "nteract", "vscode", "notebook"}

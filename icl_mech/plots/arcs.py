@@ -58,21 +58,21 @@ class Edges:
         if weights.shape != (count, count):
             raise ResultError(
                 f"The matrix has the shape {list(weights.shape)}; expected [{count}, {count}], "
-                "destination first, for a text of so many tokens."
+                "destination first, one row and column per token."
             )
         weights = weights.astype(np.float64)
         if not np.isfinite(weights).all() or (weights < 0).any():
             raise ResultError(
-                "The matrix holds negative or undefined weights; give magnitudes, 0 where there is "
-                "no edge."
+                "The matrix contains negative or undefined weights; give non-negative ones, and 0 "
+                "where there is no edge."
             )
         if np.triu(weights, 1).any():
             raise ResultError(
-                "The matrix has edges to tokens from later ones; the first axis is the destination, "
-                "so a weight stands at [later, earlier]."
+                "The matrix has edges from later tokens to earlier ones; the first axis is the "
+                "destination, so put weights at [later, earlier]."
             )
         if top < 1:
-            raise ResultError(f"top={top}; draw one edge at least.")
+            raise ResultError(f"top={top}; give at least 1.")
         below = np.tril(weights, -1)
         order = np.argsort(-below, axis=None, kind="stable")[:top]
         places = [divmod(int(place), count) for place in order]
@@ -85,7 +85,7 @@ class Edges:
 def arcs_html(
     prompt: PromptLike | Text, matrix: object, *, name: str = "weight", top: int = STRONGEST
 ) -> str:
-    """The drawing in HTML with a note on the edges it leaves out, without the style sheet.
+    """The drawing in HTML with a note on the omitted edges, without the style sheet.
 
     Args:
         prompt: The prompt.
@@ -224,15 +224,15 @@ def _role_words(kind: str, role: str) -> str:
 
 def _said(edges: Edges, name: str) -> str:
     if not edges.drawn:
-        return f"No token has any {name} from another one."
+        return f"No token receives any {name} from another token."
     weakest, strongest = edges.drawn[-1][2], edges.drawn[0][2]
     few = f"the {len(edges.drawn)} strongest of {edges.count:,} edges are drawn"
     if len(edges.drawn) == edges.count:
         few = f"all {edges.count:,} edges are drawn"
     return (
-        f"Arcs lead from the token that is read to the one that reads it, by {name}: {few}; they hold "
+        f"Arcs lead from the attended token to the token that attends to it, by {name}: {few}; they hold "
         f"{100 * edges.share:.0f} % of the sum (weights {number(weakest)} to {number(strongest)}, "
-        "width by weight). Edges of a token to itself are left out."
+        "width by weight). Edges of a token to itself are omitted."
     )
 
 

@@ -81,7 +81,7 @@ def gap(shape: LayerCurves, ends: float) -> float:
 
 
 def room_of(shape: LayerCurves, own: Axes, columns: int, height: float, ends: float) -> Room:
-    """The plot area of a panel, with all that is drawn in it."""
+    """The plot area of a panel, with everything drawn in it."""
     room = Room(_x_range(shape), _y_range(shape, own), width_of(shape, columns, ends), height)
     for curve in own.curves:
         bars = curve.bars if len(curve.x) <= FEW else []

@@ -69,7 +69,7 @@ def layer_curves(shape: LayerCurves) -> go.Figure:
     ends, height = 0.0, float(ONE if rows == 1 else ROW)
     placed = [
         _beside(shape, ax, columns, height) for ax in axes
-    ]  # all of them, for what they leave
+    ]  # all of them, for the space they take
     if not all(placed):
         texts = [size(curve.lines) for ax in axes for curve in ax.curves]
         ends = max(width for width, _ in texts) + 40
@@ -110,9 +110,9 @@ def _specs(count: int, rows: int, columns: int) -> list[list[dict[str, str] | No
 
 
 def _note(shape: LayerCurves) -> str:
-    """The note, which for bands over several points adds that intervals are pointwise."""
+    """The note; with bands over several points, it adds that intervals are pointwise."""
     banded = bool((shape.high > shape.low).any()) and shape.values.shape[1] > 1
-    return f"{shape.note}; each point for itself" if banded and shape.note else shape.note
+    return f"{shape.note}; pointwise intervals" if banded and shape.note else shape.note
 
 
 # --- names ---

@@ -62,7 +62,9 @@ class Scale:
         low = 0.0 if low is None else low
         high = (most if most > low else low + 1.0) if high is None else high
         if not (math.isfinite(low) and math.isfinite(high) and low < high):
-            raise ResultError(f"low={low} and high={high}; give two numbers, low below high.")
+            raise ResultError(
+                f"low={low} and high={high} are not a scale; give two finite numbers, low below high."
+            )
         return cls(float(low), float(high), signed)
 
     def level(self, value: float) -> int | None:

@@ -29,7 +29,7 @@ NAMED = 5
 
 @runtime_checkable
 class PromptLike(Protocol):
-    """The attributes of an `icl_mech.Prompt` that are used here."""
+    """The attributes of an `icl_mech.Prompt` that this module uses."""
 
     @property
     def tokens(self) -> tuple[int, ...]: ...
@@ -112,16 +112,18 @@ class Text:
                 positions = [self.roles.index("target")]
             if len(positions) != 1:
                 where = (
-                    f"stands at the positions {positions}"
+                    f"occurs at the positions {positions}"
                     if positions
-                    else "is no token of this text"
+                    else "is not a token of this text"
                 )
                 raise ResultError(
                     f"{what}={token!r} {where}; give a position from 0 to {len(self) - 1}."
                 )
             return positions[0]
         if not 0 <= token < len(self):
-            raise ResultError(f"{what}={token}; the text has {len(self)} tokens, counted from 0.")
+            raise ResultError(
+                f"{what}={token} is out of range; the text has {len(self)} tokens, counted from 0."
+            )
         return int(token)
 
     def name(self, position: int) -> str:
@@ -182,7 +184,7 @@ def prompt_html(
     for position in range(len(text)):
         if left_out and position == left_out.start:
             parts.append(
-                f'<span class="icl-cut">… {len(left_out)} of {len(text)} tokens left out here, '
+                f'<span class="icl-cut">… {len(left_out)} of {len(text)} tokens omitted here, '
                 f"{left_out.start} to {left_out.stop - 1} …</span>"
             )
         if position not in left_out:
@@ -218,10 +220,10 @@ def _notes(text: Text) -> list[str]:
         notes.append(f"Candidates after the target, {SCORES[text.score]}: {named}{rest}.")
     if text.shared:
         count = len(text.shared)
-        hold = "token holds" if count == 1 else "tokens hold"
+        hold = "token contains" if count == 1 else "tokens contain"
         notes.append(
-            f"{count} {hold} signs of two roles (dotted) and {'has' if count == 1 else 'have'} the role of the "
-            "first sign, or that of the label word."
+            f"{count} {hold} characters of two roles (dotted) and {'has' if count == 1 else 'have'} the role of the "
+            "first character, or that of the label word."
         )
     return notes
 
@@ -290,7 +292,7 @@ def _scale(scale: Scale, name: str) -> str:
 
 
 def _said(text: Text, values: Sequence[float], scale: Scale) -> str:
-    """What colours cannot show: the largest values, clipped values and missing ones."""
+    """What colours cannot show: the largest values, clipped values and missing values."""
     known = [i for i, value in enumerate(values) if not math.isnan(value)]
     first = sorted(known, key=lambda i: -abs(values[i]))[:NAMED]
     named = ", ".join(f"{text.name(i)} {number(values[i])}" for i in first if values[i] != 0)
@@ -321,10 +323,12 @@ def _numbers(values: Iterable[object], count: int) -> list[float]:
     try:
         numbers = [float(value) for value in listed]
     except (TypeError, ValueError) as error:
-        raise ResultError(f"values holds what is no number: {error}.") from error
+        raise ResultError(
+            f"values contains an entry that is not a number ({error}); give numbers only."
+        ) from error
     if any(math.isinf(value) for value in numbers):
         raise ResultError(
-            "values holds infinite numbers; give finite ones, NaN where there is none."
+            "values contains infinite numbers; give finite ones, and NaN for tokens without a value."
         )
     return numbers
 
@@ -334,7 +338,7 @@ def _left_out(count: int, limit: int | None) -> range:
     if limit is None or count <= limit:
         return range(0)
     if limit < 2:
-        raise ResultError(f"limit={limit}; give 2 tokens at least, or None for all.")
+        raise ResultError(f"limit={limit}; give at least 2 tokens, or None for all.")
     start = limit // 2
     return range(start, count - (limit - start))
 

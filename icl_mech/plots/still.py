@@ -19,7 +19,7 @@ from icl_mech.plots.style import FONT, INK, PAGE, QUIET, RULE
 from icl_mech.plots.svg import LETTER, LINE, Number, coloured, dashed, image, path, plain, words
 
 ELSEWHERE = (
-    "A still picture: for one that answers to the mouse, install plotly where JupyterLab itself runs "
+    "A static picture: for an interactive one, install plotly in the environment of JupyterLab "
     "and reload the page."
 )
 

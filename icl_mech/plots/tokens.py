@@ -101,7 +101,7 @@ def _explain(fig: go.Figure) -> None:
         align="right",
         font={"size": 12, "color": QUIET.light},
         text="Each row reads from the columns to its left.<br>"
-        "Bars along the axes: role of the tokens.",
+        "Bars along the axes: roles of the tokens.",
     )
 
 

@@ -48,7 +48,7 @@ def _kaleido() -> Any:
         return import_module("kaleido")
     except ImportError:
         raise ResultError(
-            'Figures of papers are drawn by kaleido, which is not installed: pip install "kaleido>=1". It '
+            'Exporting a figure needs kaleido, which is not installed: pip install "kaleido>=1". It also '
             "needs Chrome or Chromium."
         ) from None
 
@@ -69,7 +69,7 @@ def vector(figure: go.Figure, form: str, width: Width = "column", font: str = SE
     except Exception as error:  # browser failures come as exceptions of many packages
         raise ResultError(
             f"kaleido could not draw the figure ({type(error).__name__}: {str(error)[:200]}). It needs Chrome "
-            "or Chromium, which BROWSER_PATH may name."
+            "or Chromium; if it is not found, set BROWSER_PATH to its path."
         ) from error
     return bytes(drawn)
 
@@ -96,11 +96,15 @@ def save(
     """
     file = Path(expanduser(path))
     if width not in INCHES:
-        raise ResultError(f"width={width!r}. {near_matches(str(width), get_args(Width))}")
+        raise ResultError(
+            f"width={width!r} is not an option. {near_matches(str(width), get_args(Width))}"
+        )
     if file.suffix not in (".pdf", ".svg"):
-        raise ResultError(f"{file.name!r} is neither .pdf nor .svg; name the file by one of them.")
+        raise ResultError(
+            f"{file.name!r} ends in neither .pdf nor .svg; give one of these extensions."
+        )
     if exists(file) and not overwrite:
-        raise ResultError(f"{str(file)!r} is there; name another file, or give overwrite=True.")
+        raise ResultError(f"{str(file)!r} already exists; give another path, or overwrite=True.")
     wide, narrow = own._forms
     below = narrow() if width == "column" else None
     # A figure that the user changed is written as it is.

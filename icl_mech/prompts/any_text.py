@@ -53,7 +53,7 @@ def texts(
         texts: The texts.
         model_or_tokenizer: Model (its context length is respected) or tokenizer.
         spans: `sentences`, `lines`, `paragraphs`, reasoning `steps`, dialogue `turns` or `items` of a list, see
-            `icl_mech.prompts.splitting`; or for each text half-open intervals, ascending and apart.
+            `icl_mech.prompts.splitting`; or for each text half-open intervals, ascending and without overlap.
         anchors: Alternatively, for each text a list of strings that occur in it once, or such intervals. The
             last token of each is an anchor that ends a span; the text after the last anchor is the last span.
         unit: Unit of given intervals: `characters` of the text, or its `tokens` (without BOS).
@@ -84,7 +84,7 @@ def texts(
 def _given(texts: Sequence[str]) -> list[str]:
     given = listed(texts, "text")
     if not given:
-        raise PromptError("texts is empty; give one text at least.")
+        raise PromptError("texts is empty; give at least one text.")
     return given
 
 
@@ -104,8 +104,8 @@ def _ends(count: int, target: object, continuation: object) -> list[tuple[Any, A
     rests = _each("continuation", continuation, count, lambda x: isinstance(x, str), "a text")
     if target is not None and continuation is not None:
         raise PromptError(
-            "target= and continuation= were both given; a continuation is predicted from the text's "
-            "last token on. Leave one of them out."
+            "target= and continuation= were both given, but a continuation is always predicted "
+            "from the text's last token on. Leave one of them out."
         )
     return list(zip(targets, rests, strict=True))
 
@@ -154,8 +154,8 @@ def _prompt(
     """
     if continuation is not None and (fault := text_fault(continuation)):
         raise PromptError(
-            f"The continuation of text {passage.number} {fault}; give the text that is to be predicted, or leave "
-            "continuation= out."
+            f"The continuation of text {passage.number} {fault}; give the text to predict, or "
+            "leave continuation= out."
         )
     whole = passage.text + (continuation or "")
     cuts = [] if passage.unit == "tokens" else passage.cut(len(passage.text))
@@ -203,8 +203,9 @@ def _tokens_of(spans: Sequence[Span], number: int, passage: _Text, cut: Interval
     if not matches:
         start, stop = cut
         raise PromptError(
-            f"Span {number} of text {passage.number} ({passage.text[start:stop].strip()[:40]!r}) has no token: the "
-            "tokenizer drops all its characters, or reads them as one with those before. Join it to another span."
+            f"Span {number} of text {passage.number} ({passage.text[start:stop].strip()[:40]!r}) "
+            "has no token: the tokenizer drops all its characters, or merges them with the "
+            "characters before. Merge it with another span."
         )
     return matches[0].start, matches[-1].stop
 
@@ -219,15 +220,15 @@ def _check_ends(spans: Sequence[Interval], passage: _Text, target: int) -> None:
     for number, (_, stop) in enumerate(spans[:anchors]):
         if not 0 < stop - 1 < target:
             raise PromptError(
-                f"Anchor {number} of text {passage.number} ends at token {stop - 1}, and the answer is read at "
-                f"token {target}; anchors stand after the first token and before the target. Name another "
-                "one, or give a later target=."
+                f"Anchor {number} of text {passage.number} ends at token {stop - 1}, and the "
+                f"answer is read at token {target}; anchors must lie after the first token and "
+                "before the target. Choose another anchor, or a later target=."
             )
     if len(spans) < 2:
         raise PromptError(
             f"Text {passage.number} has {len(spans)} span{'s' * (len(spans) != 1)} "
-            f"({passage.text.strip()[:40]!r}); it takes two, of which one can matter for the other. "
-            "Choose smaller spans, or leave the text out."
+            f"({passage.text.strip()[:40]!r}); at least two are needed. Choose smaller spans, or "
+            "leave the text out."
         )
 
 
@@ -239,14 +240,14 @@ def _intervals(
     if anchors is not None:
         if not isinstance(spans, str) or spans != "sentences":
             raise PromptError(
-                "spans= and anchors= were both given; a text is cut after its anchors. Leave one of them "
-                "out."
+                "spans= and anchors= were both given, but anchors already determine the spans. "
+                "Leave one of them out."
             )
         spans = anchors
     if isinstance(spans, str) and what == "span":
         if unit != "characters":
             raise PromptError(
-                f"unit={unit!r} is for given spans; leave it out with spans={spans!r}."
+                f"unit={unit!r} applies to given intervals only; leave it out with spans={spans!r}."
             )
         return [split_text(text, cast("Unit", spans)) for text in given], spans
     if not isinstance(spans, Sequence) or isinstance(spans, str | bytes):
@@ -269,8 +270,9 @@ def _intervals(
         for pair in pairs:
             if not (isinstance(pair, tuple) and len(pair) == 2 and all(map(is_index, pair))):
                 raise PromptError(
-                    f"The {what}s of text {number} hold {pair!r}; expected {'words of the text, or ' * by_words}"
-                    f"pairs (start, stop) of whole numbers, which count {unit}."
+                    f"The {what}s of text {number} contain {pair!r}; expected "
+                    f"{'words of the text, or ' * by_words}pairs (start, stop) of whole numbers, "
+                    f"counted in {unit}."
                 )
         plain = [(int(start), int(stop)) for start, stop in pairs]
         if unit == "characters":
@@ -283,10 +285,11 @@ def _place(text: str, words: str, number: int) -> Interval:
     """Character interval of a string that occurs once in a text."""
     places = [match.start() for match in re.finditer(f"(?={re.escape(words)})", text)]
     if len(places) != 1:
-        where = f" (at the characters {', '.join(map(str, places[:5]))})" * bool(places)
+        where = f" (at characters {', '.join(map(str, places[:5]))})" * bool(places)
         raise PromptError(
-            f"The anchor {words!r} stands {len(places)} times in text {number}{where}; a string names what "
-            "stands there once. Copy more of the text up to it, or give (start, stop) in characters."
+            f"The anchor {words!r} occurs {len(places)} times in text {number}{where}; an anchor "
+            "given as a string must occur exactly once. Include more of the text before it, or "
+            "give (start, stop) in characters."
         )
     return places[0], places[0] + len(words)
 

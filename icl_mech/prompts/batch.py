@@ -42,13 +42,13 @@ def chosen_numbers(index: object, count: int) -> int | list[int]:
     if given.dtype == np.bool_ and given.ndim == 1:
         if len(given) != count:
             raise PromptError(
-                f"A mask of {len(given)} booleans for {count} prompts; give one for each."
+                f"The mask has {len(given)} booleans for {count} prompts; give one for each prompt."
             )
         return [int(number) for number in given.nonzero()[0]]
     if not np.issubdtype(given.dtype, np.integer) or given.ndim > 1:
         raise PromptError(
-            f"Prompts cannot be chosen by {shown(index)}; give a number, a slice, a list of numbers, or "
-            "a mask with one boolean for each prompt."
+            f"Prompts cannot be indexed by {shown(index)}; give a number, a slice, a list of "
+            "numbers, or a mask with one boolean for each prompt."
         )
     if given.ndim == 0:
         # An IndexError also ends Python's iteration by index.
@@ -63,7 +63,7 @@ class _NoSuchPromptError(PromptError, IndexError):
 def _within(number: int, count: int) -> int:
     if not -count <= number < count:
         raise _NoSuchPromptError(
-            f"There is no prompt {number}: the batch has {count}, numbered from 0."
+            f"There is no prompt {number}: the batch has {count} prompts, numbered from 0."
         )
     return number
 
@@ -109,25 +109,26 @@ class PromptBatch(Sequence[Prompt]):
         for number, prompt in enumerate(self.prompts):
             if prompt.kind != first.kind:
                 raise PromptError(
-                    f"Prompt {number} has an answer of the kind {prompt.kind!r}, prompt 0 of the kind "
-                    f"{first.kind!r}; study them in separate batches."
+                    f"Prompt {number} has an answer of kind {prompt.kind!r}, prompt 0 of kind "
+                    f"{first.kind!r}; put them into separate batches."
                 )
             if prompt.score != first.score:
                 raise PromptError(
-                    f"The answers of prompt {number} are scored by {prompt.score!r}, those of prompt 0 by "
-                    f"{first.score!r}; build them with one score=."
+                    f"The answers of prompt {number} are scored by {prompt.score!r}, those of "
+                    f"prompt 0 by {first.score!r}; build them with the same score=."
                 )
             if prompt.kind != "classes":
                 if len(prompt.label_words) != len(first.label_words):
                     raise PromptError(
                         f"Prompt {number} has {len(prompt.label_words)} choices, prompt 0 has "
-                        f"{len(first.label_words)}; give each as many."
+                        f"{len(first.label_words)}; give all prompts equally many."
                     )
             elif prompt.label_words != first.label_words:
                 raise PromptError(
-                    f"Prompt {number} has other label words ({prompt.labels}, tokens {prompt.label_words}) than "
-                    f"prompt 0 ({first.labels}, {first.label_words}); study them in separate batches, or let the "
-                    "template write something between text and label."
+                    f"Prompt {number} has other label words ({prompt.labels}, tokens "
+                    f"{prompt.label_words}) than prompt 0 ({first.labels}, {first.label_words}); "
+                    "put them into separate batches, or let the template write something between "
+                    "text and label."
                 )
 
     def __len__(self) -> int:
@@ -171,7 +172,7 @@ class PromptBatch(Sequence[Prompt]):
             )
         counts = [len(prompt.label_classes) for prompt in self.prompts]
         if self.answer_kind == "choices":
-            answers = f"open answers among {self.n_labels} choices"
+            answers = f"free-form answers among {self.n_labels} choices"
         else:
             answers = f"labels: {', '.join(self.labels)}"
         return (
@@ -222,14 +223,14 @@ class PromptBatch(Sequence[Prompt]):
         source = given.get("source", {}) if isinstance(given, Mapping) else None
         if not isinstance(source, Mapping):
             raise PromptError(
-                f"Prompts cannot be read from a {type(values).__name__}; give what "
-                "PromptBatch.to_dict returned."
+                f"Prompts cannot be read from a {type(values).__name__}; give the result of "
+                "PromptBatch.to_dict."
             )
         batch = cls(from_values(values), dict(source))
         if batch.digest != values.get("digest"):
             raise PromptError(
-                "The prompts are not those that were saved (their digest differs); take the file "
-                "from a copy, or build the prompts again."
+                "The prompts differ from those that were saved (their digests differ); restore "
+                "the file from a copy, or build the prompts again."
             )
         return batch
 
@@ -254,8 +255,8 @@ class PromptBatch(Sequence[Prompt]):
         """
         if not self.has_classes:
             raise PromptError(
-                f"Answers of these prompts are scored against {self.answer_kind}, so every prompt has candidates "
-                "of its own: take prompt.candidates."
+                f"Answers of these prompts are scored against {self.answer_kind}, so every prompt "
+                "has its own candidates: use prompt.candidates."
             )
         return self.prompts[0].candidates
 
@@ -312,8 +313,8 @@ class PromptBatch(Sequence[Prompt]):
         """
         if self.n_labels and not self.has_classes:
             raise PromptError(
-                f"Answers of these prompts are scored against {self.answer_kind}, not against label "
-                "words of the batch; take choice_tokens, the words of each prompt."
+                f"Answers of these prompts are scored against {self.answer_kind}, not against "
+                "label words of the batch; use choice_tokens, the words of each prompt."
             )
         return self.choice_tokens[0]
 
@@ -382,7 +383,7 @@ class PromptBatch(Sequence[Prompt]):
         if missing:
             raise PromptError(
                 f"{missing} of {len(self)} prompts have no answer; give answers= when building "
-                "them, or use what needs none (loss='prediction')."
+                "them, or an option that needs none (loss='prediction')."
             )
         return torch.tensor(answers)
 

@@ -82,7 +82,7 @@ def build_prompts(
             label word of the most tokens everywhere, so that it does not depend on `labels`; or
             as many as the task has texts for, with a warning.
         n: Number of prompts (default 50, or one for each of `queries`).
-        seed: The same seed gives the same texts and order for all `labels` (for open answers, see
+        seed: The same seed gives the same texts and order for all `labels` (for free-form answers, see
             `icl_mech.prompts.open_answers`); shared demonstrations depend on seed and `shots` only.
         labels: Which class the demonstrations display.
         false_share: Probability with which each demonstration displays this class instead of its true
@@ -91,7 +91,7 @@ def build_prompts(
             (`per_prompt`, the default with `total`), in both cases without replacement inside a prompt; or chosen
             examples, in this order, for all prompts. The query is never among the demonstrations.
         queries: Chosen queries, instead of those drawn with `n`, `balanced` and `split`.
-        choices: For open answers: the words that every prompt's answer is scored against in addition to the
+        choices: For free-form answers: the words that every prompt's answer is scored against in addition to the
             query's own (its correct answer, and its `other`), in this order; words that demonstrations can
             display are added if missing. None: the choices described in `icl_mech.prompts.open_answers`;
             `[]`: only words of the demonstrations. If all words are given, chance does not depend on
@@ -115,7 +115,7 @@ def build_prompts(
         today: Chat only: the date written by the chat template, such as `2026-01-01`.
 
     Raises:
-        PromptError: two ways of choosing demonstrations at once, too few examples, label words sharing a first
+        PromptError: several ways of choosing demonstrations at once, too few examples, label words sharing a first
             token with `score="first"`, a text without tokens, a prompt longer than the model's context, a
             chat template that is missing or changes the contents of turns, chat options without `chat=True`.
         TaskError: unknown task name, or a false share that the label setting does not support.
@@ -131,7 +131,8 @@ def build_prompts(
         return _open_batches(task, model_or_tokenizer, [side], **how)[0]
     if choices is not None:
         raise PromptError(
-            f"choices= names words of open answers, and task {task.name!r} has classes; leave it out."
+            f"choices= applies to free-form answers, but task {task.name!r} has classes; leave it "
+            "out."
         )
     if false_share is not None:
         check_share(false_share, labels)
@@ -232,7 +233,7 @@ def _writing(
     options = {"system": system, "prefill": prefill or None, "template_kwargs": template_kwargs}
     for name, value in {**options, "today": today}.items():
         if value is not None:
-            raise PromptError(f"{name}= is an option of chats; leave it out, or add chat=True.")
+            raise PromptError(f"{name}= applies to chats only; leave it out, or add chat=True.")
     return Plain(task.template)
 
 
@@ -249,7 +250,7 @@ def listed(texts: object, one: str) -> list[str]:
         PromptError: not a list of texts.
     """
     if isinstance(texts, str | bytes):
-        raise PromptError(f"texts is one string; give a list of texts, for one {one} [text].")
+        raise PromptError(f"texts is a single string; give a list of texts, for one {one} [text].")
     if not isinstance(texts, Iterable):
         raise PromptError(f"texts is a {type(texts).__name__}; give a list of texts.")
     strings = list(texts)
@@ -305,7 +306,7 @@ def build_prompt_pairs(
         PromptError: as `build_prompts`; also if `labels` is given.
     """
     if "labels" in options:
-        raise PromptError("build_prompt_pairs sets labels itself; choose false_labels=.")
+        raise PromptError("build_prompt_pairs sets labels itself; give false_labels= instead.")
     conformed("false_labels", false_labels, LabelSetting, PromptError)
     signature, given = inspect.signature(build_prompts), (task, model_or_tokenizer)
     bound_to(signature, "build_prompts", given, options, PromptError)
@@ -339,13 +340,16 @@ def _open_batches(
     score: WordScore | None = None,
     **chat: Any,
 ) -> list[PromptBatch]:
-    """Prompts with open answers; without classes, `shots` and `total` both count all demonstrations.
+    """Prompts with free-form answers; without classes, `shots` and `total` both count all demonstrations.
 
     Raises:
         PromptError: as `build_prompts`.
     """
     if not balanced:
-        raise PromptError("balanced=False has no effect on open answers, which have no classes.")
+        raise PromptError(
+            "balanced=False has no effect on free-form answers, which have no classes; leave it "
+            "out."
+        )
     _check_total(task, shots, total, demonstrations)
     given = chosen_demonstrations(task, demonstrations, shots, total)
     asked = None if queries is None else chosen_queries(task, queries, n, given or [])
@@ -383,8 +387,8 @@ def _check_total(
         )
     if total is not None and demonstrations == "shared":
         raise PromptError(
-            "total= draws demonstrations anew for every prompt; leave demonstrations='shared' out, or "
-            "give shots=."
+            "total= redraws demonstrations for every prompt; leave demonstrations='shared' out, "
+            "or give shots= instead."
         )
 
 

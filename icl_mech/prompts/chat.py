@@ -50,9 +50,10 @@ def chat_template(
     alike = turn.startswith(query) and turn.removeprefix(query).lstrip(" ").startswith(answer)
     if not alike or none != opened + query or two != opened + turn + turn + query:
         raise PromptError(
-            f"The chat template of {getattr(tokenizer, 'name_or_path', '')!r} does not write every "
-            "turn alike, or changes what is said in it. Build prompts with chat=True, write the turns into a "
-            "Template yourself, or give finished texts: prompts_from_text(texts, ..., special_tokens='control')."
+            f"The chat template of {getattr(tokenizer, 'name_or_path', '')!r} does not render all "
+            "turns alike, or changes their content. Build prompts with chat=True, write the "
+            "turns into a Template yourself, or give finished texts: prompts_from_text(texts, "
+            "..., special_tokens='control')."
         )
     pattern = turn.replace("{", "{{").replace("}", "}}")
     for name, mark in _MARKS.items():

@@ -22,7 +22,7 @@ from icl_mech.tasks.types import text_fault
 Demonstrations = Literal["shared", "per_prompt"]
 Split = Literal["test", "train"]
 Total = Annotated[
-    Natural | Literal["max"], Called("a number of demonstrations from 0 on, or 'max'")
+    Natural | Literal["max"], Called("a number of demonstrations, at least 0, or 'max'")
 ]
 
 QUERIES, SHOWN, DEMONSTRATIONS, IN_ALL, SHOWN_IN_ALL = range(5)
@@ -78,7 +78,8 @@ class PerClass:
                 besides = " besides the query" if len(left) < len(group) else ""
                 raise PromptError(
                     f"Task {self.task.name!r} has {len(left)} training examples of "
-                    f"{self.task.labels[label]!r}{besides}, but shots={self.shots} were asked for."
+                    f"{self.task.labels[label]!r}{besides}, fewer than the requested "
+                    f"shots={self.shots}. Use fewer shots."
                 )
             chosen += [left[i] for i in self._demos.permutation(len(left))[: self.shots]]
         return [chosen[i] for i in self._demos.permutation(len(chosen))]
@@ -125,9 +126,9 @@ class InAll:
         if ended is None:
             return demonstrations
         raise PromptError(
-            f"Task {self.task.name!r} has {sum(e.label == ended for e in demonstrations)} training examples of "
-            f"{self.task.labels[ended]!r} that prompt {number} can show, and the classes drawn for "
-            f"total={self.total} ask for more. Use a smaller total, or 'max'."
+            f"Task {self.task.name!r} has {sum(e.label == ended for e in demonstrations)} "
+            f"training examples of {self.task.labels[ended]!r} that prompt {number} can show, but "
+            f"the classes drawn for total={self.total} need more. Use a smaller total, or 'max'."
         )
 
     def sequence(
@@ -169,8 +170,8 @@ class InAll:
         """
         if limit is None:
             raise PromptError(
-                "total='max' is as many demonstrations as fit the model's context, and this tokenizer "
-                "does not know it; give the model, or a number."
+                "total='max' means as many demonstrations as fit the model's context, whose "
+                "length this tokenizer does not record; give the model, or a number."
             )
         best, self.bound = limit // 2, "context"  # a text and a label are two tokens at least
         for number, query in enumerate(queries):
@@ -245,7 +246,7 @@ def way_of(
     """The way of choosing demonstrations, from the options of `build_prompts`.
 
     Raises:
-        PromptError: two ways at once, or examples that do not fit the task.
+        PromptError: several ways at once, or examples that do not fit the task.
     """
     given = chosen_demonstrations(task, demonstrations, shots, total)
     if given is not None:
@@ -256,13 +257,13 @@ def way_of(
         return PerClass(task, count, demonstrations != "per_prompt", left, split, seed)
     if shots is not None:
         raise PromptError(
-            f"shots={shots} counts demonstrations per class and total={total!r} counts them in all; "
-            "give one of them."
+            f"shots={shots} counts demonstrations per class and total={total!r} counts them in "
+            "all; give only one of them."
         )
     if demonstrations == "shared":
         raise PromptError(
-            f"total={total!r} draws classes and texts anew for every prompt, so demonstrations='shared' "
-            "cannot be; leave it out, or take shots=."
+            f"total={total!r} redraws classes and texts for every prompt, which excludes "
+            "demonstrations='shared'; leave that out, or use shots=."
         )
     return InAll(task, total, left, split, seed)
 
@@ -281,7 +282,7 @@ def chosen_demonstrations(
     if demonstrations is None or isinstance(demonstrations, str):
         return None
     if drawn := [f"{k}={v}" for k, v in (("shots", shots), ("total", total)) if v is not None]:
-        ways = f"{drawn[0]} draws demonstrations, and demonstrations= gives chosen ones"
+        ways = f"{drawn[0]} draws demonstrations, but demonstrations= gives chosen ones"
         raise PromptError(f"{ways}; leave one of them out.")
     return check_examples(task, demonstrations, "demonstrations")
 
@@ -300,14 +301,16 @@ def chosen_queries(
     """
     chosen = check_examples(task, queries, "queries")
     if not chosen:
-        raise PromptError("queries is empty; give one Example at least, or leave it out.")
+        raise PromptError("queries is empty; give at least one Example, or leave it out.")
     if n not in (None, len(chosen)):
-        raise PromptError(f"n={n} and {len(chosen)} queries; leave n out where queries are given.")
+        raise PromptError(
+            f"n={n}, but {len(chosen)} queries are given; leave n out if you give queries."
+        )
     for number, query in enumerate(chosen):
         if len(without([query], shown)) < 1:
             raise PromptError(
-                f"Query {number} ({query.text[:40]!r}) is among the demonstrations, which would answer "
-                "it; take it out of one of them."
+                f"Query {number} ({query.text[:40]!r}) is among the demonstrations, which would "
+                "answer it; remove it from the queries or from the demonstrations."
             )
     return chosen
 
@@ -328,8 +331,8 @@ def draw_queries(
         examples = without(getattr(task, split), others)
         if n > len(examples):
             raise PromptError(
-                f"Task {task.name!r} has {len(examples)} {split_name} examples{besides}, "
-                f"n={n} asked for more."
+                f"Task {task.name!r} has {len(examples)} {split_name} examples{besides}, fewer "
+                f"than the requested n={n}. Use a smaller n."
             )
         return [examples[i] for i in generator.permutation(len(examples))[:n]]
     order = generator.permutation(len(groups))
@@ -373,8 +376,8 @@ def check_examples(task: Task, given: Sequence[Example], what: str) -> list[Exam
     """Given examples, checked against the task.
 
     Raises:
-        PromptError: a label that the task does not have, a missing text, a missing open answer, or an open
-            answer in a task with classes.
+        PromptError: a label that the task does not have, a missing text, a missing free-form answer, or a
+            free-form answer in a task with classes.
     """
     names = ("text", "text2") if task.template.is_pair else ("text",)
     for number, example in enumerate(given):

@@ -108,9 +108,9 @@ class TextTokenizer:
                 text,
                 letters,
                 names,
-                "would steer the model (special_tokens='refuse'). Take special_tokens='text' to "
-                "read their letters; prompts_from_text also takes 'control', for texts laid out "
-                "by a chat template",
+                "would act as control tokens (special_tokens='refuse'). Use special_tokens='text' "
+                "to read them as plain characters; prompts_from_text also accepts 'control', for "
+                "texts written by a chat template",
             )
         return self._as_letters(text, whole, letters, names)
 
@@ -209,7 +209,10 @@ class TextTokenizer:
             token = both.token_at(len(anchor))
             if token is not None:
                 return both.behind(token, start - len(anchor))
-        raise PromptError(f"The tokenizer merges {run!r} with every sign before it.")
+        raise PromptError(
+            f"The tokenizer merges {run!r} with whatever precedes it, so it cannot be read as "
+            "plain text here. Remove the special tokens from the text."
+        )
 
     def _refuse(self, text: str, letters: Sequence[Interval], names: str, why: str) -> None:
         shown = next(
@@ -221,7 +224,8 @@ class TextTokenizer:
             text,
         )
         raise PromptError(
-            f"The text {shown.strip()[:60]!r} holds special tokens of the model, {names}, which {why}."
+            f"The text {shown.strip()[:60]!r} contains special tokens of the model, {names}, "
+            f"which {why}."
         )
 
     def _call(self, text: str, **options: bool) -> Encoded:
@@ -252,9 +256,10 @@ class TextTokenizer:
                     break
         if held < len(ids):
             raise PromptError(
-                f"The tokenizer ({type(self.tokenizer).__name__}) gives no character offsets, and its tokens "
-                f"do not read as the text from {text[done:][:40]!r} on. Use the fast tokenizer of the model "
-                "(a tokenizer.json, AutoTokenizer.from_pretrained(..., use_fast=True))."
+                f"The tokenizer ({type(self.tokenizer).__name__}) gives no character offsets, and "
+                f"its tokens do not decode to the text from {text[done:][:40]!r} on. Use the fast "
+                "tokenizer of the model (a tokenizer.json, AutoTokenizer.from_pretrained(..., "
+                "use_fast=True))."
             )
         return tuple(offsets)
 

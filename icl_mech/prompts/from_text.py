@@ -57,7 +57,7 @@ def prompts_from_text(
     answers = _answers(answers, len(texts))
     breaks = isinstance(before, str) and bool(before.strip(" "))
     if before is not None and (fault := text_fault(before, blank=breaks)):
-        raise PromptError(f"before= {fault}; give the text in front of label words, or None.")
+        raise PromptError(f"before= {fault}; give the text that precedes label words, or None.")
     conformed("special_tokens", special_tokens, SpecialTokens, PromptError)
     conformed("bos", bos, bool | None, PromptError)
     conformed("score", score, WordScore | None, PromptError)
@@ -70,8 +70,8 @@ def prompts_from_text(
     for number, text in enumerate(texts):
         if between and text.endswith(between):
             raise PromptError(
-                f"Text {number} ends in {between!r}, which is put between it and the answer; leave it out, or "
-                "give between=''."
+                f"Text {number} ends with {between!r}, which is inserted between it and the "
+                "answer; remove it, or give between=''."
             )
         matches = list(pattern.finditer(text))
         answer = None if answers is None else _class(answers[number], labels, number)
@@ -145,7 +145,7 @@ def pairs_from_text(
                 f"{len(asked)} queries but {len(texts)} {name} texts; give one for each."
             )
     if claims is not None and (fault := text_fault(claims)):
-        raise PromptError(f"claims= {fault}; give the text in front of label words, or None.")
+        raise PromptError(f"claims= {fault}; give the text that precedes label words, or None.")
     conformed("special_tokens", special_tokens, SpecialTokens, PromptError)
     conformed("bos", bos, bool | None, PromptError)
     tokenizer, limit = tokenizer_and_limit(model)
@@ -163,13 +163,16 @@ def pairs_from_text(
     made: list[list[Prompt]] = [[], []]
     for number, query in enumerate(asked):
         if sides[0][number] == sides[1][number]:
-            raise PromptError(f"The true and the false text {number} are the same.")
+            raise PromptError(
+                f"The true and the false text {number} are the same; give two different texts."
+            )
         for prompts, side in zip(made, sides, strict=True):
             text = side[number]
             for what, part in (("text", text), ("query", query)):
                 if part != part.rstrip(" "):
                     raise PromptError(
-                        f"The {what} {number} ends in a space; what follows brings its own."
+                        f"The {what} {number} has a trailing space; remove it, since what follows "
+                        "begins with its own."
                     )
             matches = [] if pattern is None else list(pattern.finditer(text))
             shown = [labels.index(match.group(1)) for match in matches]
@@ -180,7 +183,8 @@ def pairs_from_text(
                     taught = _class(wrong[number], labels, number)
                 if taught == right[number]:
                     raise PromptError(
-                        f"The false answer of query {number} is the true one, {labels[taught]!r}."
+                        f"The false answer of query {number} is the true one, {labels[taught]!r}; "
+                        "give another class."
                     )
             prompts.append(
                 assemble(
@@ -251,14 +255,14 @@ def _check_alike(number: int, true: Prompt, false: Prompt) -> None:
     ]
     if behind[0] != behind[1]:
         raise PromptError(
-            f"The query {number} has other tokens after the true text than after the false one; let "
-            "both texts end alike, with a line break for example."
+            f"The query {number} has different tokens after the true and after the false text; "
+            "let both texts end alike, for example with a line break."
         )
     counts = [len(prompt.label_classes) for prompt in (true, false)]
     if counts[0] != counts[1]:
         raise PromptError(
-            f"The true text {number} makes {counts[0]} claims and the false one {counts[1]}; both need "
-            "the same number, so that label words align."
+            f"The true text {number} makes {counts[0]} claims and the false one {counts[1]}; both "
+            "need the same number, so that their label words align."
         )
 
 
@@ -273,7 +277,7 @@ def _between(between: object, labels: Sequence[str]) -> str:
     if between is None:
         return "" if any(label.startswith(" ") for label in labels) else " "
     if fault := text_fault(between, blank=True):
-        raise PromptError(f"between= {fault}; give what stands before a label word, or ''.")
+        raise PromptError(f"between= {fault}; give the text before a label word, or ''.")
     return str(between)
 
 

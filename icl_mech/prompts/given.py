@@ -28,7 +28,7 @@ def check_batch(given: object, what: str = "prompts") -> PromptBatch:
     if isinstance(given, PromptBatch):
         return given
     raise PromptError(
-        f"{what}={shown(given)} is no PromptBatch, but {_described(given)}. {_advice(given)}"
+        f"{what}={shown(given)} is {_described(given)}, not a PromptBatch. {_advice(given)}"
     )
 
 
@@ -41,7 +41,7 @@ def _described(given: object) -> str:
 
 def _advice(given: object) -> str:
     if isinstance(given, Task):
-        return "Build prompts of a task with build_prompts(task, model, shots=1, n=50)."
+        return "Build prompts from a task with build_prompts(task, model, shots=1, n=50)."
     if isinstance(given, Prompt):
         return "Make a batch of a single prompt with PromptBatch((prompt,))."
     inside = given if isinstance(given, Sequence) else ()
@@ -49,16 +49,16 @@ def _advice(given: object) -> str:
         return "Make a batch of them with PromptBatch(prompts)."
     if inside and all(isinstance(batch, PromptBatch) for batch in inside):
         return (
-            "Give one batch, or where true and false demonstrations are compared the pair "
-            "(true, false) as build_prompt_pairs returns it."
+            "Give one batch or, to compare true and false demonstrations, the pair (true, false) "
+            "that build_prompt_pairs returns."
         )
     if inside and all(isinstance(text, str) for text in inside):
         return (
-            "Prompts know which of their tokens are label words; make them from texts with "
-            "prompts_from_text(texts, label_words, model), or from a task with build_prompts; texts "
-            "without label words become prompts with texts(texts, model)."
+            "Prompts record which of their tokens are label words. Build them from texts with "
+            "prompts_from_text(texts, label_words, model), from a task with build_prompts, or "
+            "from texts without label words with texts(texts, model)."
         )
-    return "Give what build_prompts or prompts_from_text returns."
+    return "Give the result of build_prompts or prompts_from_text."
 
 
 # --- more prompts like these ---
@@ -100,8 +100,9 @@ def drawn_again(prompts: AllPrompts, model: object, n: int) -> AllPrompts:
     batches = prompts if isinstance(prompts, tuple) else (prompts,)
     if any(batch not in DRAWN for batch in batches):
         raise PromptError(
-            "No more prompts like these can be drawn: they were chosen, loaded, changed or taken out of others. Give "
-            "what build_prompts or build_prompt_pairs returns, without queries=."
+            "No more prompts like these can be drawn, because these were chosen, loaded, changed "
+            "or selected from others. Give the result of build_prompts or build_prompt_pairs, "
+            "without queries=."
         )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the first batch has already warned
@@ -119,7 +120,7 @@ def room(prompts: AllPrompts, model: object, least: int, most: int) -> int:
     try:
         drawn_again(prompts, model, least)
     except PromptError as error:
-        raise PromptError(f"until= begins with {least} prompts. {error}") from error
+        raise PromptError(f"until= starts with {least} prompts. {error}") from error
 
     def fits(n: int) -> bool:
         with suppress(PromptError):

@@ -291,9 +291,9 @@ def _rescue(
             assigned[token] = number
             return
     raise PromptError(
-        f"The {part.role.replace('_', ' ')} {text[part.start : part.stop].strip(' ')!a} has no token: all its "
-        "characters are dropped by the tokenizer, or stand in tokens of what is around them. Leave the example "
-        "out, or write it in other characters."
+        f"The {part.role.replace('_', ' ')} {text[part.start : part.stop].strip(' ')!a} has no "
+        "token: the tokenizer drops all its characters, or merges them into tokens of the "
+        "surrounding text. Leave the example out, or write it with other characters."
     )
 
 
@@ -346,9 +346,10 @@ def _candidates(
         if again or len(ids[number]) == len(word):
             rival = again[0] if again else others[0]
             raise PromptError(
-                f"The label words {names[number]!r} and {names[rival]!r} have the same tokens up to the end of "
-                f"the first one{' and after it' * bool(again)}, so that one cannot be told from the other. "
-                "Choose other words, or let the template write something after {label}."
+                f"The label words {names[number]!r} and {names[rival]!r} have the same tokens up "
+                f"to the end of the first one{' and after it' * bool(again)}, so they cannot be "
+                "told apart. Choose other words, or let the template write something after "
+                "{label}."
             )
     return ids
 

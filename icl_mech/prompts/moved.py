@@ -36,8 +36,8 @@ def moved_anchors(prompts: PromptBatch, model_or_tokenizer: object) -> PromptBat
     task = prompts.source.get("task", {})
     if "template" not in task or "chat" in prompts.source or not prompts.has_classes:
         raise PromptError(
-            "Label words are moved by the template of a task with classes; give what build_prompts returns for "
-            "one, without chat=True."
+            "Moving label words requires the template of a task with classes; give prompts that "
+            "build_prompts makes for such a task, without chat=True."
         )
     template, labels = Template.recorded(task), task["labels"]
     tokenizer, limit = tokenizer_and_limit(model_or_tokenizer)
@@ -96,7 +96,8 @@ def _divided(between: str, opened: bool, template: Template) -> tuple[str, str]:
     rest = between.lstrip()
     if rest == between:
         raise PromptError(
-            f"Template {template.pattern!r} cannot be turned round: what it writes behind the text cannot be told "
-            "from what introduces the label. Write a blank or a line break right behind {text}."
+            f"Template {template.pattern!r} cannot be reordered: the text that follows {{text}} "
+            "cannot be told apart from the text that introduces the label. Write a space or a "
+            "line break right after {text}."
         )
     return between[: len(between) - len(rest)], rest

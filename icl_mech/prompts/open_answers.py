@@ -1,4 +1,4 @@
-"""Prompts with open answers: words of the vocabulary, given by each example.
+"""Prompts with free-form answers: words of the vocabulary, given by each example.
 
 An answer is scored against the prompt's own *choices*, which begin with different tokens: the correct
 answer, the answer of another relation (if false demonstrations display it), the answers that the
@@ -29,7 +29,7 @@ from icl_mech.tasks import Example, Task
 from icl_mech.tasks.types import text_fault
 
 SETTINGS: tuple[LabelSetting, ...] = ("correct", "permuted", "shuffled", "other")
-"""Label settings of demonstrations with open answers."""
+"""Label settings of demonstrations with free-form answers."""
 
 FEWEST = 4
 """Minimum number of choices of a prompt, without those of another relation."""
@@ -99,7 +99,7 @@ def open_prompts(
     """Prompts of each side, over the same queries, texts and choices.
 
     Raises:
-        TaskError: a label setting that open answers do not support.
+        TaskError: a label setting that free-form answers do not support.
         PromptError: too few examples whose answers begin with different tokens, or chosen ones that conflict.
     """
     _check(task, draw, sides)
@@ -154,9 +154,9 @@ def _queries(
     queries = words.fitting(left, chosen, draw.choices or ())[: draw.n]
     if len(queries) < draw.n:
         raise PromptError(
-            f"Task {task.name!r} has {len(queries)} {draw.split} examples whose answers begin with tokens of "
-            f"their own beside the demonstrations' ({len(left)} in all), n={draw.n} asked for more. Take a "
-            "smaller n, or fewer shots."
+            f"Task {task.name!r} has {len(queries)} {draw.split} examples (of {len(left)}) whose "
+            "answers can be told apart from those of the demonstrations, fewer than the "
+            f"requested n={draw.n}. Use a smaller n, or fewer shots."
         )
     return queries
 
@@ -167,17 +167,17 @@ def _check(task: Task, draw: OpenDraw, sides: Sequence[OpenSide]) -> None:
         check_setting(task, side, draw)
     words = [*(draw.choices or ())]
     for number, word in enumerate(words):
-        if fault := text_fault(word) or f"({word!r}) is named twice" * (words.count(word) > 1):
+        if fault := text_fault(word) or f"({word!r}) is given twice" * (words.count(word) > 1):
             raise PromptError(f"choices[{number}] {fault}.")
     if draw.choices is not None and not draw.shared:
         raise PromptError(
-            "choices= are the same in all prompts, which then need the same demonstrations; leave "
-            "demonstrations='per_prompt' and total= out."
+            "choices= sets the same choices for all prompts, which therefore need the same "
+            "demonstrations; leave demonstrations='per_prompt' and total= out."
         )
 
 
 def check_setting(task: Task, side: OpenSide, draw: OpenDraw) -> None:
-    """Reject label settings that open answers do not support.
+    """Reject label settings that free-form answers do not support.
 
     Raises:
         TaskError: lists the supported settings, or names what they lack.
@@ -185,31 +185,32 @@ def check_setting(task: Task, side: OpenSide, draw: OpenDraw) -> None:
     """
     if side.labels not in SETTINGS:
         raise TaskError(
-            f"Task {task.name!r} has open answers, of which labels={side.labels!r} is not defined. "
-            f"{near_matches(side.labels, SETTINGS)}"
+            f"Task {task.name!r} has free-form answers, for which labels={side.labels!r} is not "
+            f"defined. {near_matches(side.labels, SETTINGS)}"
         )
     if side.share is not None and side.labels in ("correct", "shuffled"):
         raise TaskError(
-            f"false_share={side.share} with labels={side.labels!r}, which has no share."
+            f"false_share={side.share} has no effect with labels={side.labels!r}; leave it out."
         )
     shown = [example.answers[0] for example in draw.given or ()]
     if side.labels == "permuted" and (draw.shots if draw.given is None else len(shown)) == 1:
         raise PromptError(
-            "labels='permuted' gives every demonstration the answer of another one, and there is one "
-            "only. Take shots >= 2, or labels='other'."
+            "labels='permuted' gives every demonstration the answer of another one, but there is "
+            "only one. Use shots >= 2, or labels='other'."
         )
     twice = next((answer for answer in shown if shown.count(answer) > 1), None)
     if side.labels == "permuted" and twice is not None:
         raise PromptError(
-            f"labels='permuted' leaves no demonstration its own answer, and {twice!r} is the answer of two. "
-            "Choose others."
+            f"labels='permuted' lets no demonstration keep its own answer, but {twice!r} is the "
+            "answer of two. Choose other demonstrations."
         )
     examples = (*task.train, *task.test, *(draw.given or ()), *(draw.asked or ()))
     lacking = [e.text for e in examples if e.other is None]
     if side.labels == "other" and lacking:
         raise TaskError(
-            f"labels='other' displays what another relation would answer, which {len(lacking)} examples "
-            f"of {task.name!r} lack, such as {lacking[0]!r}. Name its column with other_answers=."
+            f"labels='other' displays the answers of another relation, which {len(lacking)} "
+            f"examples of {task.name!r} lack, such as {lacking[0]!r}. Name their column with "
+            "other_answers=."
         )
 
 
@@ -317,8 +318,8 @@ class _Words:
                 taken |= self.taken([example])
         if len(chosen) < count:
             raise PromptError(
-                f"{len(chosen)} of {len(order)} training examples have answers that begin with tokens "
-                f"of their own, {count} demonstrations were asked for."
+                f"Only {len(chosen)} of {len(order)} training examples have answers that can be "
+                f"told apart, but {count} demonstrations were requested."
             )
         return chosen
 
@@ -350,8 +351,8 @@ class _Words:
                 self._name(choices, [example])
         if len(choices) < wanted:
             raise PromptError(
-                f"A prompt has {len(choices)} choices that begin with tokens of their own, {wanted} are "
-                "needed. Give the task more examples."
+                f"A prompt has only {len(choices)} choices that can be told apart, but {wanted} "
+                "are needed. Give the task more examples."
             )
         choices = dict([*choices.items()][:wanted])
         self._refuse_alike(query, choices)
@@ -366,7 +367,9 @@ class _Words:
 
     def _refuse_alike(self, query: Example, choices: Mapping[Word, str]) -> None:
         """Reject choices that cannot be distinguished from another, or from a further correct answer."""
-        also = {self.key(self.ids(word)): f"{word[:40]} (right, too)" for word in query.answers[1:]}
+        also = {
+            self.key(self.ids(word)): f"{word[:40]} (also correct)" for word in query.answers[1:]
+        }
         also.pop(self.key(self.ids(query.answers[0])), None)
         first: dict[Word, str] = {}
         for word, name in choices.items():

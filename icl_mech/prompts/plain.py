@@ -92,8 +92,8 @@ def from_values(values: Mapping[str, Any]) -> tuple[Prompt, ...]:
         raise
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise PromptError(
-            f"Saved prompts cannot be read ({type(error).__name__}: {error}); expected what "
-            "PromptBatch.to_dict returns."
+            f"Saved prompts cannot be read ({type(error).__name__}: {error}); expected the result "
+            "of PromptBatch.to_dict."
         ) from error
 
 
@@ -142,10 +142,11 @@ def warn_of_copies(prompts: Sequence[Prompt], stacklevel: int) -> None:
     """Warn of repeated prompts, since intervals treat prompts as independent."""
     first: dict[tuple[int, ...], int] = {}
     again = [(n, first.setdefault(tuple(prompt.tokens), n)) for n, prompt in enumerate(prompts)]
-    copies = [f"prompt {n} prompt {original}" for n, original in again if n != original]
+    copies = [f"prompt {n} repeats prompt {original}" for n, original in again if n != original]
     if copies:
         warnings.warn(
-            f"{len(copies)} of {len(prompts)} prompts repeat another one token for token, such as {copies[0]}; "
-            "intervals take prompts as independent and are too narrow. Give each once.",
+            f"{len(copies)} of {len(prompts)} prompts repeat another one token for token "
+            f"({copies[0]}); intervals assume that prompts are independent, so they will be too "
+            "narrow. Give each prompt once.",
             stacklevel=stacklevel,
         )

@@ -162,7 +162,7 @@ def _displayed(prompt: Prompt) -> tuple[list[Span], list[tuple[str, int]]]:
     texts = [prompt.text[span.start : span.stop] for span in words]
     shown = [*zip(texts, prompt.label_classes, strict=True)]
     if len({*shown}) < 2:
-        raise PromptError("all its demonstrations display the same")
+        raise PromptError("all its demonstrations display the same label")
     return words, shown
 
 
@@ -186,12 +186,12 @@ def _bare(prompt: Prompt) -> _New:
     pieces = _pieces(prompt)
     inside = [n for n, piece in enumerate(pieces) if piece.demo is not None]
     if not inside:
-        raise PromptError("it has no demonstration")
+        raise PromptError("it has no demonstrations")
     start, stop = inside[0], inside[-1] + 1
     opening = [*takewhile(_written_by_template, pieces[start:stop])]
     query = [*dropwhile(_written_by_template, pieces[stop:])]
     if not query:
-        raise PromptError("its query is not known")
+        raise PromptError("its query is unknown")
     return _New([*pieces[:start], *(piece._replace(demo=None) for piece in opening), *query], ())
 
 
@@ -206,9 +206,9 @@ def _known(prompt: Prompt) -> tuple[Span, ...]:
         PromptError: the roles or the candidates are unknown, or the text continues after the target.
     """
     if not prompt.parts or len(prompt.candidate_texts) != len(prompt.label_words):
-        raise PromptError("which characters are label words is not known")
+        raise PromptError("it is unknown which characters are label words")
     if prompt.target != len(prompt) - 1:
-        raise PromptError("its text goes on after the target")
+        raise PromptError("its text continues after the target")
     return prompt.parts
 
 
@@ -229,11 +229,11 @@ def _written(prompt: Prompt, reader: TextTokenizer, new: _New) -> Prompt:
     old = reader.encode(prompt.text + prompt.candidate_texts[0] + after, letters_of(prompt.parts))
     end = len(prompt) - put
     if old.ids[:end] != prompt.tokens[put:]:
-        raise PromptError("its tokens are not those of its whole text")
+        raise PromptError("its tokens differ from those of its whole text")
     read = _read(prompt, reader, text, parts, after, old.offsets[:end])
     laid = lay_out(reader, text, parts, read, bos=put > 0)
     if laid.ids[: len(laid.ids) - len(read.ids)] != prompt.tokens[:put]:
-        raise PromptError("the tokenizer begins texts otherwise now")
+        raise PromptError("the tokenizer now begins texts differently")
     return replace(
         prompt,
         tokens=laid.ids,
@@ -284,7 +284,7 @@ def _read(
             for tail, word in zip(tails, prompt.label_words, strict=True)
         ):
             return Encoded(first.ids[:stop], first.offsets[:stop])
-    raise PromptError("its candidates have other tokens behind the new text")
+    raise PromptError("its candidates have other tokens after the new text")
 
 
 def _after(prompt: Prompt) -> str:

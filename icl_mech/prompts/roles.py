@@ -55,7 +55,7 @@ def lay_labels(
         if not ascending or start < end or stop > count:
             raise PromptError(
                 f"Label positions {list(label_positions)} and target {target} must be ascending, "
-                f"apart from each other and inside the prompt of {count} tokens."
+                f"without overlap and inside the prompt of {count} tokens."
             )
         if start > end:
             spans.append(Span("unknown", None, end, start))
@@ -87,9 +87,8 @@ def lay_spans(
         raise PromptError(f"Target {target} lies outside a text of {count} tokens.")
     if target < spans[0][1] - 1:
         raise PromptError(
-            f"Target {target} stands before the end of the first span "
-            f"({spans[0][0]} to {spans[0][1]}), so no span can matter for what follows it. Choose "
-            "a later target."
+            f"Target {target} lies before the end of the first span ({spans[0][0]} to "
+            f"{spans[0][1]}), so no span can influence what follows it. Choose a later target."
         )
     laid: list[Span] = []
     end = 0
@@ -128,17 +127,17 @@ def check_spans(
         PromptError: no intervals, or intervals that are empty, overlap or leave the text.
     """
     if not spans:
-        raise PromptError(f"No {what}s{text}; a text needs one at least, as (start, stop).")
+        raise PromptError(f"There are no {what}s{text}; give at least one, as (start, stop).")
     end = 0
     for number, (start, stop) in enumerate(spans):
         description = f"{what.capitalize()} {number}{text} ({start} to {stop})"
         if stop <= start:
-            raise PromptError(f"{description} is empty; stop must lie after start.")
+            raise PromptError(f"{description} is empty; stop must be greater than start.")
         if start < 0 or stop > count:
-            raise PromptError(f"{description} leaves the text, which has {count} {unit}s.")
+            raise PromptError(f"{description} extends beyond the text, which has {count} {unit}s.")
         if start < end:
             raise PromptError(
-                f"{description} overlaps or precedes the one before it, which ends at {end}; {what}s are ascending "
-                "and apart."
+                f"{description} overlaps or precedes the one before it, which ends at {end}; "
+                f"{what}s must be ascending and must not overlap."
             )
         end = stop

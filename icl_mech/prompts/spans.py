@@ -72,7 +72,7 @@ class Prompt:
         pieces: Characters that each token adds to the text; empty for later tokens of a multi-token character.
         exact: False if tokenising the whole text at once would give different tokens.
         kind: Words the answer is scored against; None: `classes`, for a text `vocabulary`.
-        accepted: For open answers, the token ids of each accepted answer.
+        accepted: For free-form answers, the token ids of each accepted answer.
         sections: Spans of a text whose tokens have the roles of demonstrations.
         given_anchors: Anchors that override those of the roles.
         text: The tokenised text, without tokens that the tokenizer puts before every text.
@@ -114,18 +114,19 @@ class Prompt:
                 )
             end = span.stop
         if end != len(self.tokens):
-            raise PromptError(f"Spans end at {end}, the prompt has {len(self.tokens)} tokens.")
+            raise PromptError(f"Spans end at {end}, but the prompt has {len(self.tokens)} tokens.")
         if sum(span.stop - span.start for span in self.spans if span.role == "target") != 1:
             raise PromptError("A prompt needs exactly one target token, where its answer is read.")
         if min(self.tokens) < 0:
             raise PromptError(
-                f"The prompt holds the token id {min(self.tokens)}; ids count from 0."
+                f"The prompt contains the token id {min(self.tokens)}; ids start at 0."
             )
         n_labels = len(self.label_words)
         if len(self.label_classes) != sum(span.role == "label_word" for span in self.spans):
             raise PromptError(
                 f"{len(self.label_classes)} label classes for "
-                f"{sum(span.role == 'label_word' for span in self.spans)} label words in the prompt."
+                f"{sum(span.role == 'label_word' for span in self.spans)} label words in the "
+                "prompt; give one class for each."
             )
         for what, value in (
             *(("label class", label) for label in self.label_classes),
@@ -148,19 +149,21 @@ class Prompt:
         """Reject words that do not match the kind of answer."""
         if self.kind not in ANSWER_KINDS:
             raise PromptError(
-                f"kind={self.kind!r} is no kind of answer. {near_matches(self.kind, ANSWER_KINDS)}"
+                f"kind={self.kind!r} is not a kind of answer. "
+                f"{near_matches(self.kind, ANSWER_KINDS)}"
             )
         count = len(self.label_words)
         if self.kind != "vocabulary" and not count:
             raise PromptError(
-                f"A prompt of the kind {self.kind!r} has no words its answer is scored against; give "
-                "label words, or the prompt's own choices."
+                f"A prompt of kind {self.kind!r} needs words to score its answer against; give "
+                "label words, or the prompt's choices."
             )
         if any(not word for word in self.accepted):
             raise PromptError("An accepted answer has no token; leave it out, or write it in full.")
         if self.kind == "choices" and self.answer:
             raise PromptError(
-                f"The right answer of a prompt with choices is its first one, not number {self.answer}."
+                "The correct answer of a prompt with choices must be its first choice, not "
+                f"number {self.answer}."
             )
 
     def __len__(self) -> int:
@@ -276,7 +279,7 @@ class Prompt:
         """Demonstrations, each with the class or answer it displays, and the query with its true answer.
 
         `build_prompts(task, model, demonstrations=demonstrations, queries=[query])` rebuilds the same prompt
-        from them; for incorrect open answers also pass `choices=`, the prompt's `labels` other than the
+        from them; for incorrect free-form answers also pass `choices=`, the prompt's `labels` other than the
         query's own answers. Texts of `prompts_from_text` also contain the template's words.
 
         Args:
@@ -284,18 +287,21 @@ class Prompt:
                 whose texts have characters of several tokens (😀).
 
         Raises:
-            PromptError: answers that are unknown or not classes, or texts whose characters or roles are incomplete.
+            PromptError: unknown answers, answers that are not classes, or texts whose characters or roles are
+                incomplete.
         """
         if self.kind == "vocabulary" or self.answer is None:
             problem = f"the answer of this prompt is {self.answer}, scored against {self.kind}"
-            raise PromptError(f"Examples have classes or open answers; {problem}.")
+            raise PromptError(f"Examples need a class or a free-form answer, but {problem}.")
         decode: Decode = getattr(tokenizer, "decode", None)
         pairs = zip(self.label_spans, self.label_classes, strict=True)
         shown = tuple(self._example("demo_text", span.demo, c, decode) for span, c in pairs)
         query = self._example("query_text", None, self.answer, decode)
         also = [word for word in self.accepted if word != self.label_words[self.answer]]
         if also and decode is None:
-            raise PromptError("The query has several right answers; give the tokenizer for them.")
+            raise PromptError(
+                "The query has several accepted answers; give the tokenizer, which decodes them."
+            )
         answers = (*query.answers, *(_read(decode, word) for word in also if decode))
         if self.kind == "choices" and self.false_answer is not None:
             query = replace(query, other=self.labels[self.false_answer])
@@ -312,8 +318,8 @@ class Prompt:
             texts = pieces if decode is None else [_read(decode, token_ids) for token_ids in ids]
         if len(texts) not in (1, 2) or not all(texts) or (decode is None and "�" in str(texts)):
             raise PromptError(
-                f"The {role} of a prompt reads {texts}; expected one text or two. Build prompts with "
-                "build_prompts, and give the tokenizer where characters have several tokens."
+                f"The {role} of a prompt reads {texts}; expected one text or two. Build prompts "
+                "with build_prompts, and give the tokenizer if characters span several tokens."
             )
         text, text2 = (*texts, None)[:2]
         if self.kind == "choices":

@@ -54,17 +54,25 @@ class TextSet:
             if fault := text_fault(text):
                 raise PromptError(f"Text {number} of {self.name!r} {fault}.")
         if not self.texts:
-            raise PromptError(f"The text set {self.name!r} is empty; give one text at least.")
+            raise PromptError(f"The text set {self.name!r} is empty; give at least one text.")
         if len(set(self.texts)) < len(self.texts):
-            raise PromptError(f"The text set {self.name!r} holds one text twice; give each once.")
+            raise PromptError(
+                f"The text set {self.name!r} contains a text twice; give each text once."
+            )
         if isinstance(self.spans, str):
             if self.spans not in get_args(Unit):
                 near = near_matches(self.spans, get_args(Unit))
                 raise PromptError(f"spans={self.spans!r} of {self.name!r}. {near}")
         elif len(self.spans) != len(self.texts):
-            raise PromptError(f"spans of {self.name!r}: give a list of intervals for each text.")
+            raise PromptError(
+                f"The spans of {self.name!r} do not match its texts in number; give a list of "
+                "intervals for each text."
+            )
         if self.anchors is not None and len(self.anchors) != len(self.texts):
-            raise PromptError(f"anchors of {self.name!r}: give a list of anchors for each text.")
+            raise PromptError(
+                f"The anchors of {self.name!r} do not match its texts in number; give a list of "
+                "anchors for each text."
+            )
 
     @property
     def digest(self) -> str:
@@ -85,7 +93,8 @@ class TextSet:
         if n is not None:
             if n > len(order):
                 raise PromptError(
-                    f"The text set {self.name!r} has {len(order)} texts, n={n} asked for more."
+                    f"The text set {self.name!r} has {len(order)} texts, fewer than the requested "
+                    f"n={n}. Use a smaller n."
                 )
             order = np.random.default_rng([seed]).permutation(len(order))[:n].tolist()
         spans: Any = self.spans if isinstance(self.spans, str) else [self.spans[i] for i in order]
@@ -118,8 +127,8 @@ class TextSet:
         texts = [text for text in every if len(split_text(text, spans)) > 1]
         if not texts:
             raise PromptError(
-                f"None of the {len(every)} test texts of task {task.name!r} has two {spans}, of which one "
-                "could matter for the other; give longer texts, or other spans."
+                f"None of the {len(every)} test texts of task {task.name!r} has at least two "
+                f"{spans}, which measurements of spans need; give longer texts, or other spans."
             )
         return cls(name or task.name, texts, spans)
 

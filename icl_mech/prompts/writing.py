@@ -110,14 +110,15 @@ class Chat:
         for name in self.template_kwargs:
             if name in _RESERVED:
                 raise PromptError(
-                    f"template_kwargs= holds {name!r}, which is set by build_prompts itself; leave it out."
+                    f"template_kwargs= contains {name!r}, which build_prompts sets itself; leave "
+                    "it out."
                 )
         if self.today is not None:
             try:
                 date.fromisoformat(self.today)
             except (TypeError, ValueError):
                 raise PromptError(
-                    f"today={self.today!r}; expected a day such as '2026-01-01'."
+                    f"today={self.today!r}; expected a date such as '2026-01-01'."
                 ) from None
 
     @property
@@ -203,9 +204,10 @@ class Chat:
             kept = next((t for t in (text, text.strip()) if rendered.startswith(t, place)), None)
             if kept is None or not rendered.startswith(chunk, place - len(chunk)):
                 raise PromptError(
-                    f"The chat template of {_name(self.tokenizer)} changes {text[:40]!r}, or does not write every "
-                    "turn alike. Write the turns into a Template yourself, or give finished texts: "
-                    "prompts_from_text(texts, ..., special_tokens='control')."
+                    f"The chat template of {_name(self.tokenizer)} changes {text[:40]!r}, or does "
+                    "not render all turns alike. Write the turns into a Template yourself, or "
+                    "give finished texts: prompts_from_text(texts, ..., "
+                    "special_tokens='control')."
                 )
             contents.append(kept)
             place += len(kept)
@@ -229,8 +231,8 @@ class Chat:
             before, there, rendered = rendered.partition(mark)
             if not there:
                 raise PromptError(
-                    f"The chat template of {_name(self.tokenizer)} changes or leaves out what a turn says. "
-                    "Leave system= out, or write the turns into a Template yourself."
+                    f"The chat template of {_name(self.tokenizer)} changes or omits the content "
+                    "of a turn. Leave system= out, or write the turns into a Template yourself."
                 )
             chunks.append(before)
         return (*chunks, rendered)
@@ -284,8 +286,8 @@ def check_chat(tokenizer: object, **said: str) -> None:
     """
     if not getattr(tokenizer, "chat_template", None):
         raise PromptError(
-            f"The tokenizer {_name(tokenizer)} has no chat template; write "
-            "the turns into a Template yourself, or take the tokenizer of an instruct model."
+            f"The tokenizer {_name(tokenizer)} has no chat template; write the turns into a "
+            "Template yourself, or use the tokenizer of an instruct model."
         )
     for name, text in said.items():
         if fault := text_fault(text):
@@ -330,12 +332,12 @@ def render(
     except (TemplateError, ValueError, TypeError, KeyError) as error:
         if _UNDATED in str(error):
             raise PromptError(
-                f"The chat template of {_name(tokenizer)} writes today's date, so that prompts would differ from "
-                f"day to day. Say which day with today='{date.today().isoformat()}'."
+                f"The chat template of {_name(tokenizer)} writes today's date, so prompts would "
+                f"differ from day to day. Fix the date with today='{date.today().isoformat()}'."
             ) from None
         raise PromptError(
-            f"The chat template of {_name(tokenizer)} refuses these turns: {error}. Leave system= out, change "
-            "template_kwargs=, or write the turns into a Template yourself."
+            f"The chat template of {_name(tokenizer)} rejects these turns: {error}. Leave system= "
+            "out, change template_kwargs=, or write the turns into a Template yourself."
         ) from error
     return str(text)
 

@@ -1,4 +1,4 @@
-"""`Reproduction`: published numbers beside measured ones, with a verdict for each, and the page of them."""
+"""`Reproduction`: published numbers next to measured ones, with a verdict for each, and their HTML report."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,19 +24,19 @@ from icl_mech.sweeps.sections import facts, failures, sections
 if TYPE_CHECKING:
     import pandas as pd
 
-INSIDE, OUTSIDE, NEITHER = "own interval contains it", "differs", "cannot be compared"
+INSIDE, OUTSIDE, NEITHER = "within your interval", "differs", "cannot be compared"
 
 OVER = ("shots", "total", "format", "n")
 """Dimensions averaged in addition to seeds and tasks, if the items of one number differ in them."""
 
 HEADS = ("quantity", "task", "model", "published", "here", "difference", "verdict")
 PRINTED = (
-    "Square brackets hold nested 95 % intervals, over seeds and never narrower than those over prompts; a "
-    "mean is that of just these tasks. Published numbers are taken as printed: papers rarely give their "
+    "Square brackets hold hierarchical 95 % intervals, over seeds and never narrower than those over prompts; "
+    "a mean is over these particular tasks. Published numbers are taken as printed: papers rarely give their "
     "uncertainty."
 )
-FAILED = "that a number outside of the interval is a failed replication: see the notes at the head."
-OTHERS = "Not the paper's tasks, so nothing is called a difference"
+FAILED = "that a number outside the interval is a failed replication: see the notes at the top."
+OTHERS = "Other tasks than the paper's, so no differences are given"
 
 UNDEFINED = Interval(math.nan, math.nan, math.nan)
 NAMED, DRAWN = 3, 24
@@ -45,7 +45,7 @@ NAMED, DRAWN = 3, 24
 
 @dataclass(frozen=True)
 class Row:
-    """A published number beside the measured one, both in the paper's unit.
+    """A published number next to the measured one, both in the paper's unit.
 
     Attributes:
         number: The number.
@@ -108,7 +108,7 @@ class Reproduction(Paged):
         recipe: The recipe.
         sweep: All items.
         stand_ins: The task measured instead of each of the paper's; None: the paper's tasks, empty: no task replaces one.
-        scale: Share of the paper's prompts and seeds.
+        scale: Fraction of the paper's prompts and seeds.
     """
 
     recipe: Recipe
@@ -118,7 +118,7 @@ class Reproduction(Paged):
 
     @cached_property
     def rows(self) -> tuple[Row, ...]:
-        """Every published number beside the measured one."""
+        """Every published number next to the measured one."""
         models = dict.fromkeys(item.model for item in self.sweep.plan)
         numbers = self.recipe.numbers
         return tuple(
@@ -161,7 +161,7 @@ class Reproduction(Paged):
         try:
             part = self.sweep.select(**places)
             if all(part.state(item) != "done" for item in part.plan):
-                return UNDEFINED, "", ["no item finished"]
+                return UNDEFINED, "", ["no run finished"]
             fixed = ("task",) if task == MEAN else ()
             varied = [d for d in OVER if len({getattr(item, d) for item in part.plan}) > 1]
             over = [*fixed, *varied, "seed"]
@@ -173,7 +173,7 @@ class Reproduction(Paged):
             )
             cell = averages.one()
         except IclMechError as error:
-            return UNDEFINED, "", [f"there is no value ({error})"]
+            return UNDEFINED, "", [f"no value ({error})"]
         factor = 100.0 if number.percent else 1.0
         value = Interval(*(factor * float(end) for end in (cell.value, cell.low, cell.high)))
         if not math.isfinite(value.value):
@@ -199,12 +199,12 @@ class Reproduction(Paged):
             return f"This neither confirms nor contradicts the paper: {'; '.join(why[:3])}."
         rest = len(every) - inside - outside
         return (
-            f"Of {counted(inside + outside, 'published number')}, {inside} within the interval found here "
-            f"and {outside} outside of it{f'; {rest} cannot be compared' * bool(rest)}."
+            f"{inside} of {counted(inside + outside, 'published number')} within the interval measured here, "
+            f"{outside} outside it{f'; {rest} cannot be compared' * bool(rest)}."
         )
 
     def summary(self) -> str:
-        """Every row in one line, and below them why items failed."""
+        """Every row in one line, followed by the reasons why runs failed."""
         template = (
             "  {quantity}, {task} ({model}): {here}; published {published}; {verdict}".format_map
         )
@@ -231,7 +231,7 @@ class Reproduction(Paged):
         )
 
     def page(self) -> Page:
-        """The page, which `to_html` writes."""
+        """The HTML report that `to_html` writes."""
         of, first = papers()[self.recipe.paper], self.sweep.plan[0].shots
         # If tasks differ in their demonstrations, figures of the sweep show the first number alone.
         main = self.sweep.select(shots=first)
@@ -243,14 +243,14 @@ class Reproduction(Paged):
                 0, f"{OTHERS}: {', '.join(f'{stand_in} for {task}' for task, stand_in in beside)}."
             )
         sizes = sorted({item.n for item in self.sweep.plan})
-        used = f"{' to '.join(map(str, dict.fromkeys((sizes[0], sizes[-1]))))} prompts an item, "
+        used = f"{' to '.join(map(str, dict.fromkeys((sizes[0], sizes[-1]))))} prompts per run, "
         used += counted(len({item.seed for item in self.sweep.plan}), "seed")
-        scale = Fact("Scale", f"{self.scale:g} of the paper's prompts and seeds asked for; {used}")
+        scale = Fact("Scale", f"{self.scale:g} of the paper's prompts and seeds requested; {used}")
         about = [Fact("Measured", self.recipe.measures), scale, *facts(self.sweep)]
         command = self.sweep.made.get("command", "")
         models = listed(dict.fromkeys(item.model for item in self.sweep.plan))
         return Page(
-            f"{self.recipe.title}: {models} beside the paper",
+            f"{self.recipe.title}: {models} compared with the paper",
             [self._table(), *self._figure(), *content.sections],
             kicker=f"Recipe {self.recipe.name} · {of['name']} · {self.recipe.source}",
             lead=self.lead,
@@ -263,13 +263,13 @@ class Reproduction(Paged):
         cells = tuple(tuple(row.texts()[head] for head in heads) for row in self.rows)
         of = self.recipe
         return Section(
-            "Which of the published numbers come out here?",
+            "Which of the published numbers are reproduced here?",
             self.lead,
             Table(of.title, heads, cells),
             {"recipe": of.name, "source": of.source},
             caption=f"**{of.title}.** Published: {of.source}. Brackets: 95 % intervals.",
             limits=FAILED,
-            short="Published and here",
+            short="Published and measured",
             key="published",
             numbers=self.to_pandas(),
         )
@@ -301,12 +301,14 @@ class Reproduction(Paged):
             published=published,
             source=of.source,
         )
-        text = "Filled: here, with 95 % intervals. Hollow: published, of all models of the paper."
-        return [Section("How far apart are they?", text, drawn, {"recipe": of.name}, key="drawn")]
+        text = "Filled: measured here, with 95 % intervals. Hollow: published, for all models of the paper."
+        return [
+            Section("How large are the differences?", text, drawn, {"recipe": of.name}, key="drawn")
+        ]
 
 
 def _read(number: Number, labels: Mapping[str, Any]) -> Effect:
-    """The quantity of one item, by names of its result; not-a-number where it is not defined."""
+    """The quantity of one run, by names of its result; not-a-number where it is not defined."""
     part, _, name = number.quantity.partition(".")
 
     def value(analysis: Analysis) -> Any:

@@ -36,8 +36,8 @@ class Number:
         at: Places along dimensions of the sweep (`shots: 1`) and axes of the quantity (`condition: plain`);
             `last` is the last label of an axis. Several values of a dimension are averaged.
         published: Values by model and task, `mean` for the mean over tasks; empty where the paper only draws them.
-        percent: Published as a percentage; measured values are shares.
-        only: It means something for these models alone, such as the score of a head by its number.
+        percent: Published as a percentage; measured values are fractions.
+        only: Meaningful for these models alone, such as the score of a head by its number.
         why_not: Why no measured value can be compared with it, whatever model and tasks.
     """
 
@@ -80,11 +80,11 @@ class Recipe:
         place: Table or figure of the paper.
         measures: What is measured, in a sentence.
         models: Models of the paper.
-        sweep: The protocol: what a sweep's file may hold, without models.
+        sweep: The protocol: the keys of a sweep's file, without models.
         numbers: The published numbers.
         grids: Settings that replace those of `sweep`, one after the other, where the design is not a product.
         offline: `tasks` that need no hub, by the paper's tasks that they replace, and settings for them.
-        least: Prompts of an item, however small the scale.
+        least: Minimum number of prompts per run, at any scale.
         notes: What is known to differ from the paper.
         text: The file.
         folder: Folder of the file: paths are relative to it.
@@ -129,7 +129,7 @@ def recipes() -> dict[str, Recipe]:
     """All recipes of the package, by name.
 
     Raises:
-        SweepError: a file that is no recipe.
+        SweepError: a file that is not a valid recipe.
     """
     return {name: read_recipe(HERE / f"{name}.yaml") for name in recipe_names()}
 
@@ -150,8 +150,8 @@ def recipe(name: str | Path) -> Recipe:
         return read_recipe(path)
     if str(name) not in recipe_names():
         raise SweepError(
-            f"There is no recipe {str(name)!r}. {near_matches(name, recipe_names())} A recipe of your own is "
-            "given as a .yaml file."
+            f"There is no recipe {str(name)!r}. {near_matches(name, recipe_names())} Give a custom "
+            "recipe as a .yaml file."
         )
     return read_recipe(HERE / f"{name}.yaml")
 
@@ -160,7 +160,7 @@ def read_recipe(path: Path) -> Recipe:
     """A recipe from its file.
 
     Raises:
-        SweepError: invalid keys or values, with the place where they stand.
+        SweepError: invalid keys or values, with their place in the file.
     """
     content = read_yaml(path, SweepError)
     try:
@@ -179,7 +179,7 @@ def read_recipe(path: Path) -> Recipe:
         chosen: Recipe = _made(Recipe, {**values, **added})
         _check(chosen)
     except (SweepError, RunError) as error:
-        raise SweepError(f"{str(path)!r} is no recipe. {error}") from error
+        raise SweepError(f"{str(path)!r} is not a valid recipe. {error}") from error
     return chosen
 
 
@@ -218,7 +218,7 @@ def _check(made: Recipe) -> None:
     mapping(made.offline, "offline", ("tasks", *keys()))
     for grid in made.grids:
         if fixed := {"study", "measurements", "models"} & {*grid}:
-            raise SweepError(f"grids: {fixed.pop()} is one for all grids; write it under sweep.")
+            raise SweepError(f"grids: {fixed.pop()} is the same for all grids; put it under sweep.")
         given = arguments({**made.sweep, **grid, "models": list(made.models)}, made.folder)
         conformed("n", given.get("n"), Count, SweepError)
     _known("offline: the task", made.offline.get("tasks", {}), made.tasks)

@@ -35,18 +35,18 @@ def reproduce(
     plan: bool = False,
     **how: Any,
 ) -> Reproduction:
-    """A table or figure of a paper, measured with its protocol, beside the published numbers.
+    """Measure a table or figure of a paper with its protocol, and compare with the published numbers.
 
-    An item has as many prompts as the recipe says, or as many as its task gives where these are fewer.
+    A run has as many prompts as the recipe says, or all prompts of its task if there are fewer.
 
     Args:
         name: Name of the recipe, a custom YAML file, or the recipe.
-        models: Models as `sweep` takes them; `all`: those of the paper. Offline tasks have the offline one.
+        models: Models as `sweep` takes them; `all`: those of the paper. Default with offline tasks: the offline model.
         out: Folder of the sweep.
         tasks: Tasks instead of the paper's: `offline`, those of the recipe that need no hub, or tasks as `sweep`
-            takes them. Nothing is compared then.
-        scale: Share of the prompts and of the seeds, rounded; every item keeps the prompts it needs at least.
-        resume: The folder may hold the sweep of this recipe: finished items are kept; see `sweep`.
+            takes them. No differences are given then.
+        scale: Fraction of the prompts and of the seeds, rounded; every run keeps its minimum number of prompts.
+        resume: The folder may hold the sweep of this recipe: finished runs are kept; see `sweep`.
         plan: Run nothing; return the `Forecast` instead, as `sweep` does.
         **how: Options of `sweep` for where it runs: `device`, `dtype`, `workers`, `devices`, `executor`, `timeout`,
             `progress`, `batch_size`, `memory`, `path`.
@@ -57,7 +57,7 @@ def reproduce(
     """
     chosen = name if isinstance(name, Recipe) else recipe(name)
     if not 0 < scale <= 1:
-        raise SweepError(f"scale={scale}; give a share above 0 and at most 1.")
+        raise SweepError(f"scale={scale}; give a fraction above 0 and at most 1.")
     offline = isinstance(tasks, str) and tasks == OFFLINE
     if models is None and not offline:
         theirs = f"No model was chosen. Give models='all' for those of the paper ({listed(chosen.models)}), "
@@ -115,7 +115,7 @@ def _grids(chosen: Recipe, tasks: object, scale: float) -> Iterator[dict[str, An
 
 
 def _sources(chosen: Recipe, tasks: object, paper: Iterable[Any]) -> Sequence[TaskSource]:
-    """The tasks of a grid, or what stands in their place.
+    """The tasks of a grid, or their replacements.
 
     Raises:
         SweepError: the recipe has no offline tasks.
@@ -132,7 +132,7 @@ def _sources(chosen: Recipe, tasks: object, paper: Iterable[Any]) -> Sequence[Ta
 
 
 def _there(task: Task, balanced: bool) -> int:
-    """The most queries a task gives."""
+    """The maximum number of queries of a task."""
     if not balanced:
         return len(task.test)
     groups = task.by_class("test")

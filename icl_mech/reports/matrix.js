@@ -131,7 +131,7 @@ function matrixView(id) {
     const shares = map.shares[state.layer];
     if (!shares) return tell(status, `Layer ${state.layer}.`);
     return tell(status, `Layer ${state.layer}: the target's row holds `, [percent(shares[0])],
-      ` of this prompt's saliency; of it `, [percent(shares[1])], " comes from label words, ", [percent(shares[2])],
+      ` of this prompt's saliency; of that, `, [percent(shares[1])], " comes from label words, ", [percent(shares[2])],
       ` from the texts and ${percent(shares[3])} from the template and the rest.`);
   }
 

@@ -81,7 +81,7 @@ class Sign:
 
     Attributes:
         status: One of `STATUSES`; empty: there is no evidence.
-        effects: Effects with intervals, in the order of the row; empty strings where unknown.
+        effects: Effects with intervals, in the order of the row; empty strings if unknown.
         finding: The finding in full, shown on hover.
     """
 
@@ -96,7 +96,7 @@ class ClaimRow:
 
     Attributes:
         claim: The claim in words: a name, a colon, a sentence.
-        effects: Names of the effects it rests on.
+        effects: Names of the effects it requires.
         signs: One cell for each column.
         key: Key of the section with its evidence.
     """
@@ -115,7 +115,7 @@ class ClaimMatrix:
         caption: What the matrix shows.
         columns: Models, each with the tasks on which claims were judged.
         rows: Claims.
-        remarks: Remarks that the cells cannot express, one or two lines each.
+        remarks: Remarks that do not fit into cells, one or two lines each.
         whole: Name of the column that pools the others.
     """
 
@@ -147,7 +147,7 @@ class TokenValues:
     Attributes:
         names: Names of the rows, such as `17.5`.
         values: One number per row and token, 0 or more.
-        quantity: What the values are, such as `attention`.
+        quantity: Meaning of the values, such as `attention`.
         heads: (layer, head) of each row, if rows are heads.
         first: Row shown first.
     """
@@ -195,8 +195,8 @@ class Section:
             prompt, or None.
         provenance: Model, task, seed, versions and variants.
         caption: What is drawn.
-        establishes: What follows from the result.
-        limits: What does not follow from it.
+        establishes: Conclusions that follow from the result.
+        limits: Conclusions that do not follow from it.
         short: The heading in the contents; empty: the heading.
         key: Key of the result, for links; empty: derived from the heading.
         numbers: Contents of the CSV file and the table; None: there is neither.

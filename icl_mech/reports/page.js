@@ -10,12 +10,12 @@ const CONFIG = {
 const NARROW = 560, PRINTED = 655, USUAL = 860;
 const state = {printing: false, layer: 0, listeners: [], drawers: {}};
 
-/* Colours: figures are written in the light ones; the dark is made hex for hex. */
+/* Colours: figures use the light ones; for the dark theme each hex code is replaced. */
 const dark = () => SCREEN_DARK.matches && !state.printing;
 const themed = text => dark()
   ? text.replace(/#[0-9a-f]{6}\b/gi, hex => DATA.colours.dark[hex.toLowerCase()] || hex) : text;
 
-/* Texts: plotly reads some tags in labels, so whatever stands there is escaped. */
+/* Texts: plotly interprets some tags in labels, so all labels are escaped. */
 const escaped = text => text.replace(/[&<>]/g, sign => ({"&": "&amp;", "<": "&lt;", ">": "&gt;"}[sign]));
 const percent = share => `${Math.round(100 * share)} %`;
 const amount = value => {
@@ -26,7 +26,7 @@ const amount = value => {
   return `${digits} × 10${power.replace(/./g, sign => "⁰¹²³⁴⁵⁶⁷⁸⁹"["0123456789".indexOf(sign)] || (sign === "-" ? "⁻" : ""))}`;
 };
 
-/* A line of text made of strings and, for bold ones, one-element lists. */
+/* A line of text made of strings; one-element lists are bold. */
 function tell(element, ...parts) {
   element.replaceChildren(...parts.map(part => {
     if (!Array.isArray(part)) return part;
@@ -39,7 +39,7 @@ function tell(element, ...parts) {
 
 const axesOf = layout => Object.keys(layout).filter(key => /^[xy]axis\d*$/.test(key)).map(key => layout[key]);
 
-/* What a figure needs on a phone: less room at the sides, fewer ticks, names in a key above. */
+/* Changes to a figure on a phone: narrower margins, fewer ticks, names in a legend above. */
 function narrowed(figure, keys, across) {
   const layout = figure.layout, margin = layout.margin || {};
   layout.margin = {...margin, l: Math.min(margin.l ?? 60, 52), r: Math.min(margin.r ?? 40, 12)};
@@ -64,7 +64,7 @@ function narrowed(figure, keys, across) {
   fill(keys, before > layout.annotations.length ? figure.data : []);
 }
 
-/* Of names below a figure as many as do not overprint: one in 14 pixels. */
+/* As many names below a figure as fit without overlap: one per 14 pixels. */
 function thinned(layout, across) {
   const named = Math.max(0, ...(layout.yaxis?.ticktext || []).map(text => text.length));
   const room = across - Math.max(layout.margin.l, 7 * named + 8) - 48;
@@ -104,7 +104,7 @@ function fill(keys, traces) {
   }));
 }
 
-/* What stands in a closed fold has no width; it is drawn when the fold opens. */
+/* Content of a closed fold has no width; it is drawn when the fold opens. */
 const inSight = element => !element.closest("details:not([open])");
 
 function width(element) {
@@ -123,7 +123,7 @@ function fitted(layout, across, sized) {
   return {...layout, width: Math.round(across), height: Math.round(height)};
 }
 
-/* Names that stand in the middle of where they belong are moved so far that the frame does not cut them. */
+/* Centred names are moved just far enough that the frame does not cut them. */
 function inside(layout) {
   const margin = {l: 80, r: 80, ...layout.margin};
   const named = layout.yaxis?.automargin ? Math.max(0, ...(layout.yaxis.ticktext || []).map(text => text.length)) : 0;
@@ -186,8 +186,8 @@ function showHead(id, layer, head) {
   if (!found) {
     const kept = Object.values(DATA.prompts).find(own => own.heads.length);
     const names = kept ? kept.heads.map(own => own.join(".")).join(", ") : "";
-    tell(status, "Head ", [`${layer}.${head}`], names ? `: the run keeps the attention of ${names} only.`
-      : ": the run keeps no attention of single heads.");
+    tell(status, "Head ", [`${layer}.${head}`], names ? `: the run saved attention only for ${names}.`
+      : ": the run saved no attention of individual heads.");
     return;
   }
   const link = document.createElement("a");
@@ -209,7 +209,7 @@ function tellLayer() {
   for (const own of findAll("[data-at-layer]")) tellAt(own, DATA.figures[own.dataset.atLayer].wide);
 }
 
-/* The values of all curves at the layer, panel by panel, where no map tells of it. */
+/* The values of all curves at the layer, panel by panel, if no map shows them. */
 function tellAt(status, figure) {
   const heads = new Map(), said = value => value.toFixed(2).replace("-", "−");
   for (const note of figure.layout.annotations || []) {
@@ -226,7 +226,7 @@ function tellAt(status, figure) {
   tell(status, `Layer ${state.layer}. `, ...found.flatMap(([head, values]) => [[head], ` ${values.join(", ")}. `]));
 }
 
-/* Figures on the screen at once, the others one by one whenever the browser has time. */
+/* Draw figures on the screen at once, the others one by one when the browser is idle. */
 function drawFirst() {
   const below = Object.keys(DATA.figures).filter(id => {
     const element = document.getElementById(`${id}-plot`);
@@ -244,7 +244,7 @@ function drawFirst() {
   };
 }
 
-/* Opens whatever holds the part of an address, and the fold it consists of. */
+/* Opens the fold in the target of a URL fragment, and all folds around it. */
 function openAt(hash) {
   let target = null;
   try { target = document.getElementById(decodeURIComponent(hash.slice(1))); } catch { /* no address */ }
@@ -286,7 +286,7 @@ function drawAll() {
   state.listeners.forEach(own => own.draw?.());
 }
 
-/* A picture for a paper: light, on the colour of the page, as wide as it is shown. */
+/* An image for a paper: light theme, page background, the width shown on screen. */
 async function picture(id) {
   const element = document.getElementById(`${id}-plot`), was = state.printing, across = element.clientWidth;
   state.printing = true;

@@ -71,9 +71,7 @@ def export_page(
     conformed("width", width, Width, ResultError)
     place = Path(expanduser(folder))
     if not overwrite and exists(place) and (not isdir(place) or any(place.iterdir())):
-        raise ResultError(
-            f"{str(folder)!r} holds something already; give a new folder, or overwrite=True."
-        )
+        raise ResultError(f"{str(folder)!r} is not empty; give a new folder, or overwrite=True.")
     with browser():
         contents = dict(_parts(page, width))
     for name, content in contents.items():
@@ -116,7 +114,7 @@ def _parts(page: Page, width: Width) -> Iterator[tuple[str, bytes]]:
         tex_prose(page.lead),
         r"\section*{Methods}\input{methods.tex}",
         matrix,
-        _float("table", r"\input{claims.tex}", tex_prose("What was found of each claim."), "page"),
+        _float("table", r"\input{claims.tex}", tex_prose("Findings on each claim."), "page"),
         *body,
         r"\bibliographystyle{plain}\bibliography{references}",
         "\\end{document}\n",
@@ -179,7 +177,7 @@ def _claims(page: Page) -> str:
         for finding in page.origin.findings
     ]
     head = r"\begin{tabular}{p{0.26\textwidth}p{0.12\textwidth}p{0.54\textwidth}}"
-    lines = [r"\small", head, r"\toprule", r"claim & found & effect \\", r"\midrule", *rows]
+    lines = [r"\small", head, r"\toprule", r"claim & status & effect \\", r"\midrule", *rows]
     return "\n".join([*lines, r"\bottomrule", "\\end{tabular}\n"])
 
 
@@ -213,7 +211,7 @@ def _stacked(effect: str, alone: bool) -> str:
 
 
 def _methods(page: Page) -> str:
-    """A paragraph on what was measured and how, and on limitations of all numbers."""
+    """A paragraph on the measurements, methods and limitations behind all numbers."""
     sentences = [
         rf"\textbf{{{tex_prose(fact.name)}:}} {tex_prose(f'{fact.value} ({fact.detail})' if fact.detail else fact.value)}."
         for fact in page.origin.facts
@@ -225,7 +223,7 @@ def _methods(page: Page) -> str:
     where = r" on TransformerLens \cite{nanda2022transformerlens}" if lens else ""
     sentences.append(rf"Measured with \texttt{{icl\_mech}} \cite{{icl_mech}}{where}.")
     if cited := [key for words, key in CITED.items() if words in page.kicker]:
-        sentences.append(rf"What is measured follows \cite{{{','.join(cited)}}}.")
+        sentences.append(rf"The measurements follow \cite{{{','.join(cited)}}}.")
     # One measurement may occur in several variants; sections may share one.
     variants = dict.fromkeys(
         variant for section in page.sections if (variant := _variants(section))

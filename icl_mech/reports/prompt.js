@@ -79,7 +79,7 @@ function promptView(element) {
     paint();
   }
 
-  /* Sliders as they stand for a row: the layer and the head in it, or the row. */
+  /* Slider positions for a row: the layer and the head in it, or the row. */
   function showRow(row) {
     const layer = own.heads[row]?.[0], rows = picks.length > 1 ? inLayer(layer) : own.rows.map((_, i) => i);
     const at = picks.length > 1 ? [[layers, layers.indexOf(layer)], [rows.map(i => own.heads[i][1]), rows.indexOf(row)]]

@@ -52,7 +52,7 @@ class ShownPrompt:
         legend: Role and label of each legend entry.
         layers: Number of layers of the map by which it can be coloured; 0: there is none.
         coloured: Further values by which it can be coloured.
-        framed: What framed tokens are.
+        framed: Meaning of the frames.
     """
 
     id: str
@@ -99,7 +99,7 @@ def _token(text: PromptText, i: int) -> Token:
         about += [f"span {demo}" if "span" in text.roles else f"demonstration {demo + 1}"]
     about += [f"token id {text.ids[i]}"] if text.ids else []
     about += [mark] if mark else []
-    about += ["holds signs of two roles"] if (shared := i in text.shared) else []
+    about += ["contains characters of two roles"] if (shared := i in text.shared) else []
     return Token(visible(piece) + "\n" * breaks(piece), role, ", ".join(about), mark, shared)
 
 

@@ -110,7 +110,7 @@ class Writer:
         self.shared = shared_rows(self.page.sections) if self.folded else []
         cited = {finding.key for finding in self.page.origin.findings}
         sections: list[Shown] = []
-        # The main part comes first; what an earlier section contains is not repeated.
+        # The main part comes first; content of earlier sections is not repeated.
         for i, section in enumerate(sorted(self.page.sections, key=lambda each: not each.first)):
             shown = self._section(section, i + 1)
             same = next(

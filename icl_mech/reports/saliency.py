@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MOST_ROWS = 8000
-"""Maximum number of rows of a table of means; for larger maps it holds the telling layers only."""
+"""Maximum number of rows of a table of means; for larger maps it holds only the most informative layers."""
 
 DECADES = 4
 """Decades of the colour scale, below the power of ten at or above the largest value."""

@@ -9,7 +9,7 @@ function contents() {
   findAll("main section").forEach(section => seen.observe(section));
 }
 
-/* A browser that cannot unpack shows segments only. */
+/* A browser that cannot decompress shows segments only. */
 function withoutTokens() {
   findAll('input[value="tokens"], input[value="into"], input[value="out"]').forEach(own => {
     own.disabled = own.nextElementSibling.hidden = true;

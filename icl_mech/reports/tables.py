@@ -36,8 +36,8 @@ class Cell:
         shade: Strength of its colour from 0 to 1; None: not coloured.
         framed: It has a frame.
         bold: It is in bold type.
-        number: It is a number, aligned right.
-        whole: Text shown on hover, in full where `text` is cut.
+        number: It is a number, right-aligned.
+        whole: Text shown on hover, in full if `text` is shortened.
     """
 
     text: str
@@ -59,9 +59,9 @@ class HtmlTable:
         caption: What the table shows.
         left_out: Number of rows that are not shown.
         first: Number of visible rows if the table is long, the others are folded; 0: all.
-        matrix: Cells are those of a matrix: centred and coloured.
-        row_title: What the rows are, above their headings.
-        column_title: What the columns are.
+        matrix: Cells are styled as a matrix: centred and coloured.
+        row_title: Title of the rows, above their headings.
+        column_title: Title of the columns.
     """
 
     columns: tuple[str, ...]
@@ -151,7 +151,7 @@ def _(shape: LensTable) -> list[HtmlTable]:
             )
         rows.append(tuple(cells))
     how = f"followed by its {shape.quantity}" if few else f"coloured by {shape.quantity}"
-    caption = f"Likeliest word after each layer (0: the embedding), {how}"
+    caption = f"Most probable word after each layer (0: the embedding), {how}"
     caption += "; label words are bold." if labels else "."
     columns = (visible(name.strip(" ") or name) for name in shape.columns)
     return [HtmlTable(("after layer", *columns), tuple(rows), caption, matrix=True)]

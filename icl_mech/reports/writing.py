@@ -1,4 +1,4 @@
-"""Write pages atomically, never over an edited file; `Paged` is the base of everything with a page."""
+"""Write pages atomically and never over an edited file; `Paged` is the base of everything that has a page."""
 
 from collections.abc import Sequence
 from os.path import expanduser, isdir
@@ -23,7 +23,7 @@ def write_page(
 ) -> Path:
     """Write the page, all or nothing.
 
-    Its last line is a checksum, by which an unedited page is recognised and may be replaced.
+    Its last line is a checksum, which identifies an unedited page that may be replaced.
 
     Args:
         path: Path of the file.
@@ -31,7 +31,7 @@ def write_page(
         sections: Sections of a simple page: figures with their sentences.
         lead: Text above the sections.
         offline: Put the plotly script into the page.
-        overwrite: Replace whatever file is there.
+        overwrite: Replace any file that is there.
 
     Raises:
         ResultError: the page cannot be written, or the existing file is not an unedited page.
@@ -39,7 +39,7 @@ def write_page(
     conformed("offline", offline, bool, ResultError)
     file = given_path(path, "page")
     if isdir(file):
-        raise ResultError(f"{str(path)!r} is a folder; give the path of a page in it.")
+        raise ResultError(f"{str(path)!r} is a folder; give the path of a page inside it.")
     content = page_bytes(page, sections, lead=lead, offline=offline)
     with Folder(file.parent, beside=True, files=() if overwrite else [file.name]) as place:
         place.replace(file.name, content)
@@ -49,7 +49,7 @@ def write_page(
 def page_bytes(
     page: str | Page, sections: Sequence[Section] = (), *, lead: str = "", offline: bool = True
 ) -> bytes:
-    """The bytes of the file: the page of `render_page`, and the checksum line by which it is recognised."""
+    """The bytes of the file: the page of `render_page`, and the checksum line that identifies it."""
     return sealed_page(render_page(page, sections, lead=lead, offline=offline))
 
 
@@ -64,7 +64,7 @@ def render_page(
 
 
 class Paged:
-    """Base of everything with a page: a run, a comparison of runs, a recipe next to its paper."""
+    """Base of everything that has a page: a run, a comparison of runs, a recipe next to its paper."""
 
     def page(self) -> Page:
         """The page, which `to_html` writes."""
@@ -76,30 +76,30 @@ class Paged:
         Args:
             path: Path of the page.
             offline: Put the plotly script into the page (about 5 MB); else load it from its CDN.
-            overwrite: Replace whatever file is there; otherwise only an unedited page that this
+            overwrite: Replace any file that is there; otherwise only an unedited page that this
                 package wrote.
 
         Raises:
             ResultError: the page cannot be written, or another file is there.
-            SweepError: of a sweep, nothing can be drawn.
+            SweepError: nothing in a sweep can be drawn.
         """
         return write_page(path, self.page(), offline=offline, overwrite=overwrite)
 
     def export(
         self, folder: str | Path, *, width: Width = "column", overwrite: bool = False
     ) -> Path:
-        """Write it as the parts of a paper, all or nothing.
+        """Write the page as the parts of a paper, all or nothing.
 
         `figures/NAME.pdf` and `.svg` without titles, `tables/NAME.tex` and `.csv`, `claims.tex`, `methods.tex` (model,
         prompts, seeds, n, variants, intervals, versions), `references.bib`, and `paper.tex`, which holds them all.
 
         Args:
-            folder: A new or empty one.
-            width: Of figures: `column` (3.25 inches, panels one below the other) or `page` (6.75 inches).
+            folder: A new or empty folder.
+            width: Width of figures: `column` (3.25 inches, panels one below the other) or `page` (6.75 inches).
             overwrite: Replace files of these names.
 
         Raises:
-            ResultError: figures cannot be drawn (that needs kaleido and Chromium), or the folder holds something.
-            SweepError: of a sweep, nothing can be drawn.
+            ResultError: figures cannot be drawn (this needs kaleido and Chromium), or the folder is not empty.
+            SweepError: nothing in a sweep can be drawn.
         """
         return export_page(self.page(), folder, width=width, overwrite=overwrite)

@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 Words = Sequence[tuple[str, str]]
 
 _SINGLE = (
-    r"\b(whose likeliest|the likeliest|only the likeliest|one preferred|whose|prefers one|towards a"
-    r"|in which no) label word\b(?!s)"
+    r"\b(whose top|the top|only the top|whose likeliest|the likeliest|only the likeliest|one preferred|whose"
+    r"|prefers one|towards a|in which no) label word\b(?!s)"
 )
 _SEVERAL = r"\b(among the|over the|accuracy over|answer in|the C|the other|are the) label words"
 _FIRST: Words = (
@@ -35,8 +35,8 @@ _LABEL_WORDS: Mapping[str, Words] = {
         (r"\bthe label word with the largest", "the choice with the largest"),
         (_SEVERAL, r"\1 choices"),
         (_SINGLE, r"\1 choice"),
-        (r"\b(?:true|right) label word", "right answer"),
-        (r"\btaught false label word", "taught answer"),
+        (r"\b(?:true|right|correct) label word", "right answer"),
+        (r"\b(?:taught|demonstrated) false label word", "taught answer"),
         (r"\bwrong label word", "wrong answer"),
         (r"\blabel word", "displayed answer"),
     ),
@@ -56,11 +56,14 @@ _LABEL_WORDS: Mapping[str, Words] = {
         (_SEVERAL, r"\1 two tokens"),
         (_SINGLE, r"\1 token"),
         (r"\bright above the wrong label word", "followed token above its rival"),
-        (r"\bright minus taught false label word", "followed token minus its rival"),
+        (
+            r"\bright minus (?:taught|demonstrated) false label word",
+            "followed token minus its rival",
+        ),
         (r"\btexts (→|to) label words", r"spans \1 anchors"),
         (r"\blabel words read texts", "anchors read spans"),
-        (r"\b(?:true|right) label word", "followed token"),
-        (r"\b(?:taught false|wrong) label word", "rival token"),
+        (r"\b(?:true|right|correct) label word", "followed token"),
+        (r"\b(?:(?:taught|demonstrated) false|wrong) label word", "rival token"),
         (r"\ba label word", "an anchor"),
         (r"\blabel word", "anchor"),
     ),
@@ -75,7 +78,7 @@ _BY_CLASS: Words = (
     (r"; dots of one colour: those of the query's class, and all others", ""),
     (r" \(of these [^)]* to matching ones\)", ""),
 )
-"""Sentences about demonstrations of the query's class, for prompts in which none shows it."""
+"""Sentences about demonstrations of the query's class, for prompts without such demonstrations."""
 
 _OTHERS: Mapping[str, Words] = {
     "choices": (
@@ -83,7 +86,8 @@ _OTHERS: Mapping[str, Words] = {
         *_BY_CLASS,
         (r"\btrue and predicted classes", "right and predicted choices"),
         (r"\btrue class\b", "right choice"),
-        (r"\btrue label(s?)\b", r"right answer\1"),
+        (r"\b(?:true|correct) label(s?)\b", r"right answer\1"),
+        (r"\bdemonstrated label(s?)\b", r"taught answer\1"),
         (r"\bfalse label(s?)\b", r"taught answer\1"),
         (r"\blabel loyalty", "answer loyalty"),
         (r"\blabels kept", "answers kept"),
@@ -102,9 +106,12 @@ _OTHERS: Mapping[str, Words] = {
             r"\blabel that (?:the )?(?:false )?demonstrations teach(?: for the query)?",
             "token that follows the false text",
         ),
-        (r"\b(?:label taught|false label\b)", "token that follows the false text"),
+        (
+            r"\b(?:label taught|(?:taught|demonstrated) label|false label\b)",
+            "token that follows the false text",
+        ),
         (r"\bfalse labels\b", "false texts"),
-        (r"\bright label\b", "followed token"),
+        (r"\b(?:right|correct) label\b", "followed token"),
         (r"\bwrong label\b", "rival token"),
         (r"\blabel loyalty", "token loyalty"),
         (r"\blabels kept", "answers kept"),
@@ -141,7 +148,7 @@ T = TypeVar("T")
 
 
 def answer_kind(provenance: Mapping[str, Any]) -> str:
-    """The kind of answers behind a result, `classes` where none is recorded."""
+    """The kind of answers behind a result, `classes` if none is recorded."""
     prompts = provenance.get("prompts")
     kind = prompts.get("answer_kind") if isinstance(prompts, Mapping) else None
     return kind if isinstance(kind, str) and kind in _OTHERS else "classes"

@@ -53,7 +53,7 @@ class Result(Shown):
         """Per-prompt values with named axes and labels, the axis `prompt` first.
 
         Raises:
-            ResultError: a result without per-prompt numbers of one shape.
+            ResultError: a result without per-prompt values of one shape.
         """
         return per_prompt(self._all_quantities(), self.coordinates(), type(self).__name__)
 
@@ -87,7 +87,7 @@ class Result(Shown):
         quantities = self.quantities()
         if not quantities:
             raise ResultError(
-                f"{type(self).__name__} keeps no per-prompt numbers of one shape; read its fields."
+                f"{type(self).__name__} has no per-prompt values of one shape; read its fields instead."
             )
         return quantities
 
@@ -108,7 +108,7 @@ class Result(Shown):
             wide: Labels of the first axis become columns, of one quantity.
 
         Raises:
-            ResultError: an unknown quantity, or a result without per-prompt numbers of one shape.
+            ResultError: an unknown quantity, or a result without per-prompt values of one shape.
         """
         if quantity is None and (plain := self.plain_table()) is not None:
             return plain
@@ -123,11 +123,11 @@ class Result(Shown):
         return frame.sort_values(main, **order) if self.ranked else frame
 
     def plain_table(self) -> "pd.DataFrame | None":
-        """The table of a result without per-prompt numbers; None for all others."""
+        """The table of a result without per-prompt values; None for all others."""
         return None
 
     def _alike(self, main: str) -> list[str]:
-        """The main quantity, then those over the same axes."""
+        """The main quantity, then others over the same axes."""
         known = self._all_quantities()
         main_quantity = known[main]
         alike = [
@@ -153,7 +153,9 @@ class Result(Shown):
         name = self._main(quantity)
         values = self.to_xarray().get(name)
         if values is None:
-            raise ResultError(f"{name} has no value for single prompts: it is a function of all.")
+            raise ResultError(
+                f"{name} has no per-prompt values, because it is a function of all prompts; use to_pandas()."
+            )
         return values.to_dataframe(name).reset_index()
 
     # --- showing ---
@@ -219,7 +221,7 @@ class Samples(Result):
         return dict(zip(self.dims, self.labels, strict=True))
 
     def estimates(self) -> "xr.Dataset":
-        """The stored values and ends: those of a difference are paired."""
+        """The stored values and ends; for a difference they are paired."""
         import xarray as xr
 
         return xr.Dataset({self.name: self._estimate(self.name)})
@@ -229,7 +231,7 @@ class Samples(Result):
         import xarray as xr
 
         ends = [end.numpy() for end in (self.values, self.low, self.high)]
-        # Lists: xarray takes a tuple of labels for dims, data and attributes.
+        # Lists, because xarray reads a tuple of labels as dims, data and attributes.
         coords = {
             "end": list(ENDS),
             **{dim: list(labels) for dim, labels in self.coordinates().items()},
@@ -238,7 +240,7 @@ class Samples(Result):
 
     def _main(self, quantity: str | None) -> str:
         if quantity not in (None, self.name):
-            raise ResultError(f"These samples hold {self.name!r} only, not {quantity!r}.")
+            raise ResultError(f"These samples hold only {self.name!r}, not {quantity!r}.")
         return self.name
 
     def _alike(self, main: str) -> list[str]:
@@ -255,7 +257,7 @@ class Samples(Result):
             sizes = ", ".join(
                 f"{dim} ({len(labels)})" for dim, labels in zip(self.dims, self.labels, strict=True)
             )
-            raise ResultError(f"{self.name} is one number for each {sizes}; name the one you want.")
+            raise ResultError(f"{self.name} has one number for each {sizes}; select a single one.")
         return Interval(*(float(end.flatten()[0]) for end in (self.values, self.low, self.high)))
 
     def summary(self) -> str:
@@ -322,7 +324,7 @@ def selected(result: Result, name: str, labels: Mapping[str, Any]) -> Samples:
     except (KeyError, TypeError, ValueError) as error:
         asked = ", ".join(f"{dim}={label!r}" for dim, label in labels.items())
         known = "; ".join(f"{dim}: {listed(estimates[dim].values)}" for dim in labels)
-        raise ResultError(f"{name} has nothing at {asked}; it has {known}.") from error
+        raise ResultError(f"{name} has no value at {asked}; its labels are {known}.") from error
     if samples is not None and samples.dims[1:] != chosen.dims[1:]:
         samples = None
     value, low, high = (torch.tensor(end) for end in chosen.values)
@@ -360,8 +362,8 @@ def difference(one: Result, other: Any) -> Samples:
     """
     if type(one) is not type(other):
         raise ResultError(
-            f"A {type(one).__name__} and a {type(other).__name__} measure different things; subtract "
-            "results of one kind."
+            f"A {type(one).__name__} and a {type(other).__name__} measure different quantities; "
+            "subtract results of one kind."
         )
     name = one._main(None)
     first, second, labels = paired(name, one, other)

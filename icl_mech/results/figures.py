@@ -55,13 +55,13 @@ class Figure:
     Attributes:
         show: The option of `drawing` that gives the figure.
         question: The heading, a question; empty: the title of the result.
-        answer: One sentence that opens with Yes, No, Not shown, Perhaps or Cannot be judged where
-            it can, and gives effect, interval and comparison.
+        answer: One sentence that opens with Yes, No, Not shown, Perhaps or Cannot be judged if
+            possible, and gives effect, interval and comparison.
         caption: What is drawn, the meaning of bars and bands, the number of prompts.
         establishes: Conclusions that follow.
         limits: Conclusions that do not follow.
         short: The heading in a table of contents; empty: the title of the result.
-        drawn: False if there is nothing to see; the answer then says why.
+        drawn: False if there is nothing to draw; the answer then says why.
     """
 
     show: str = ""
@@ -75,7 +75,7 @@ class Figure:
 
 
 MOST_CURVES = 12
-"""More rows than this are a heatmap, not curves or bars."""
+"""More rows than this are drawn as a heatmap, not as curves or bars."""
 
 
 @runtime_checkable
@@ -132,7 +132,7 @@ def curves(
     """
     if along not in found.dims or len(found.dims) > 2:
         raise ResultError(
-            f"{found.name} has the axes {found.dims}; curves need {along!r} and one more."
+            f"{found.name} has the axes {found.dims}; curves need {along!r} and at most one more. Select with sel()."
         )
     ends = found.values, found.low, found.high
     curve_names: tuple[str, ...] = (found.name,)
@@ -172,7 +172,7 @@ def points_of_few(shape: Shape, quantities: Mapping[str, Quantity]) -> Shape:
     count = max((quantity.count for quantity in quantities.values()), default=FEWEST_PROMPTS)
     if count >= FEWEST_PROMPTS or not isinstance(shape, LayerCurves | Bars | Windows):
         return shape
-    none, few = torch.full_like(shape.values, torch.nan), f"{FEW} ({FEWEST_PROMPTS} at least)"
+    none, few = torch.full_like(shape.values, torch.nan), f"{FEW} (at least {FEWEST_PROMPTS})"
     note = shape.note.replace(INTERVALS, few) if INTERVALS in shape.note else f"{shape.note}; {few}"
     return replace(shape, low=none, high=none, note=note.removeprefix("; "))
 
@@ -189,7 +189,9 @@ def heatmap(found: Labelled, title: str, **more: Any) -> Grid:
         ResultError: other axes.
     """
     if len(found.dims) != 2:
-        raise ResultError(f"{found.name} has the axes {found.dims}; a map needs two.")
+        raise ResultError(
+            f"{found.name} has the axes {found.dims}; a map needs two. Select with sel()."
+        )
     given: dict[str, Any] = {
         "row_title": found.dims[0],
         "column_title": found.dims[1],
@@ -218,7 +220,9 @@ def dots(
         ResultError: more axes.
     """
     if len(found.dims) > 2:
-        raise ResultError(f"{found.name} has the axes {found.dims}; dots need at most two.")
+        raise ResultError(
+            f"{found.name} has the axes {found.dims}; dots need at most two. Select with sel()."
+        )
     ends = found.values, found.low, found.high
     rows = list(ends) if len(found.dims) == 2 else [end.reshape(-1, 1) for end in ends]
     axis_labels = [tuple(map(str, labels)) for labels in found.labels]

@@ -44,7 +44,7 @@ def given_path(path: object, what: str = "folder", *, option: str = "") -> Path:
 
     Args:
         path: The path.
-        what: Name of what it leads to, for messages.
+        what: What the path leads to, for messages.
         option: Name of the argument, if not `what`.
 
     Raises:
@@ -53,7 +53,7 @@ def given_path(path: object, what: str = "folder", *, option: str = "") -> Path:
     if not isinstance(path, str | os.PathLike) or not str(path).strip():
         example = "reviews.html" if what == "page" else "runs/reviews"
         raise ResultError(
-            f"{option or what}={path!r}; give the path of a {what}, such as {example!r}."
+            f"{option or what}={path!r} is not a path; give the path of a {what}, such as {example!r}."
         )
     try:
         resolved = Path(path).expanduser().resolve()
@@ -61,7 +61,9 @@ def given_path(path: object, what: str = "folder", *, option: str = "") -> Path:
             resolved.lstat()
         return resolved
     except (OSError, RuntimeError, ValueError) as error:
-        raise ResultError(f"{option or what}={str(path)!r} is no usable path: {error}.") from error
+        raise ResultError(
+            f"{option or what}={str(path)!r} is not a usable path ({error}); choose another one."
+        ) from error
 
 
 def check_names(names: Iterable[object]) -> None:
@@ -80,14 +82,14 @@ def check_names(names: Iterable[object]) -> None:
             or name.lower() in _FILES
         ):
             raise ResultError(
-                f"{name!r} cannot be the name of a result, which becomes the name of a folder; give "
-                "one such as 'flow' or 'my_scores', without slashes and dots at its ends."
+                f"{name!r} cannot be the name of a result, because it becomes the name of a folder; use "
+                "one such as 'flow' or 'my_scores', without slashes or dots at its ends."
             )
         earlier = seen.setdefault(name.casefold(), name)
         if earlier != name:
             raise ResultError(
-                f"Results {earlier!r} and {name!r} would share a folder where case does not count; give "
-                "one another name."
+                f"Results {earlier!r} and {name!r} would share a folder on file systems that ignore case; "
+                "rename one of them."
             )
 
 
@@ -116,7 +118,7 @@ def read_json(path: Path) -> dict[str, Any]:
         content = content_of_file(path, ResultError)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise ResultError(
-            f"No saved result at {str(path.parent)!r} ({path.name} is missing)."
+            f"No saved result at {str(path.parent)!r} ({path.name} is missing); give the folder of a saved run."
         ) from error
     except (OSError, ValueError) as error:
         raise ResultError(f"{path} cannot be read: {error}.") from error
@@ -131,7 +133,7 @@ def parsed(content: bytes, path: Path) -> dict[str, Any]:
         raise ResultError(f"{path} is damaged: {error}.") from error
     check_plain(document, ResultError, str(path))
     if not isinstance(document, dict) or type(document.get("format")) is not int:
-        raise ResultError(f"{path} is damaged: it holds no layout number; expected a saved result.")
+        raise ResultError(f"{path} is damaged: it has no layout number; expected a saved result.")
     if document["format"] > FORMAT:
         raise ResultError(
             f"{path} was written by a newer icl_mech (layout {document['format']}, this one reads "
@@ -141,8 +143,8 @@ def parsed(content: bytes, path: Path) -> dict[str, Any]:
         return {**document, "files": {}}
     if document.get("sha256") != _seal(document):
         raise ResultError(
-            f"{path} is damaged: its values do not have the checksum they were saved with. Take it "
-            "from a copy, or measure again."
+            f"{path} is damaged: the checksum of its values differs from the saved one. Restore it from a "
+            "copy, or measure again."
         )
     for entry in ("files", "replaced"):
         _check_manifest(document.setdefault(entry, {}), path)
@@ -171,8 +173,8 @@ def jsonable(value: object) -> Any:
         plain = {str(key): jsonable(entry) for key, entry in value.items()}
         if len(plain) < len(value):
             raise ResultError(
-                f"Keys {list(value)} are not different as text, so values would be lost in a file; "
-                "use keys of one kind."
+                f"Some of the keys {list(value)} are the same as text, so values would be lost in a file; "
+                "use keys of one type."
             )
         return plain
     if isinstance(value, list | tuple):
@@ -183,8 +185,8 @@ def jsonable(value: object) -> Any:
         return value
     if hasattr(value, "shape"):
         raise ResultError(
-            f"A {type(value).__name__} of shape {list(value.shape)} stands inside of other values, where "
-            "it would be saved as text. Make it a field of its own, or a tuple of tensors."
+            f"A {type(value).__name__} of shape {list(value.shape)} is nested in other values, where it "
+            "would be saved as text. Make it a separate field, or use a tuple of tensors."
         )
     return str(value)
 
@@ -209,8 +211,8 @@ def is_own_page(content: bytes) -> bool:
 class Contents:
     """Files of a folder, by their paths in it.
 
-    A file is this package's own if an index lists it with the checksum it has. An index has its
-    own checksum inside, and so has a page.
+    A file belongs to this package if an index lists it with its current checksum. An index contains its
+    own checksum, and so does a page.
 
     Attributes:
         path: The folder.
@@ -249,7 +251,7 @@ class Contents:
         return {name: checksum for name in names if (checksum := self.checksum(name))}
 
     def refuse_foreign(self, paths: Iterable[str]) -> None:
-        """Refuse to overwrite files that this package did not write or that were changed since.
+        """Reject paths of files that this package did not write or that were changed since.
 
         Raises:
             ResultError: names the file.
@@ -264,7 +266,7 @@ class Contents:
                 raise self._foreign(file)
 
     def refuse_other_kinds(self, index: str) -> None:
-        """Refuse to replace a whole analysis by a single result, and vice versa.
+        """Reject the replacement of a whole analysis by a single result, and vice versa.
 
         Raises:
             ResultError: says what the folder holds.
@@ -272,7 +274,7 @@ class Contents:
         if others := self.indexes().keys() - {index}:
             raise ResultError(
                 f"Cannot write {index} to {str(self.path)!r}: it holds a saved {min(others)[:-5]}, which "
-                "would be removed as a whole. Nothing was written; choose another folder, or remove it."
+                "would be removed completely. Nothing was written; choose another folder, or delete it first."
             )
 
     def _foreign(self, file: Path) -> ResultError:

@@ -1,4 +1,4 @@
-"""Folders of results: written all or nothing, and never over files of others.
+"""Folders of results: written all or nothing, and never over files that other programs wrote.
 
 Every new file is first written under a hidden name that holds its checksum. Then one rename
 replaces the index, which lists all files with their checksums: the single moment at which the old
@@ -30,7 +30,7 @@ def hidden(folder: Path, path: str, checksum: str) -> Path:
 
 
 def is_vacant(folder: Path) -> bool:
-    """True if the folder is missing, or empty but for leftovers of a killed process."""
+    """True if the folder is missing, or empty except for leftovers of a killed process."""
     if not os.path.lexists(folder):
         return True
     with suppress(OSError):
@@ -42,7 +42,7 @@ class Folder:
     """A folder for results, for one writer at a time: `with Folder(path) as place`.
 
     Attributes:
-        path: The folder, links followed.
+        path: The folder, with links resolved.
     """
 
     def __init__(
@@ -58,8 +58,8 @@ class Folder:
 
         Args:
             folder: A new or empty folder.
-            overwrite: It may hold files: those of earlier saves are replaced.
-            beside: It may hold files: those of earlier saves stay next to the new ones.
+            overwrite: It may hold files: files of earlier saves are replaced.
+            beside: It may hold files: files of earlier saves stay next to the new ones.
             files: Files that may be written, rejected at once if something else is there.
             wait: Seconds to wait for another process.
 
@@ -118,7 +118,7 @@ class Folder:
             try:
                 return FolderLock(self.path, self._wait)
             except FileNotFoundError:
-                continue  # whoever made it failed, and has removed it
+                continue  # another process created it, failed and removed it
 
     def _prepare(self) -> None:
         for index, document in self._contents.indexes().items():
@@ -160,7 +160,7 @@ class Folder:
         self.files[path] = checksum
 
     def keep(self, path: str) -> None:
-        """List a file that is already there, unless it is written anew."""
+        """List a file that already exists, unless it is written again."""
         with self._writing():
             if path not in self.files and (checksum := self._contents.checksum(path)):
                 self.files[path] = checksum
@@ -193,7 +193,7 @@ class Folder:
             sync(self.path)
             whole = {"format": FORMAT, **document, "files": files}
             self._replace(index, sealed({**whole, "replaced": replaced} if replaced else whole))
-        with suppress(OSError):  # it is saved; the next save tidies
+        with suppress(OSError):  # it is saved; the next save cleans up
             self._finish(files, replaced)
             if replaced:
                 self._replace(index, sealed(whole))
@@ -272,8 +272,8 @@ class Folder:
             if isinstance(error, ResultError):
                 raise
             raise ResultError(
-                f"Cannot write to {str(self.path)!r}: {error}. Nothing was written; choose a folder on "
-                "a disk with space that you may write to."
+                f"Cannot write to {str(self.path)!r}: {error}. Nothing was written; choose a folder that you "
+                "may write to, on a disk with free space."
             ) from error
 
 

@@ -32,17 +32,17 @@ def _moved(dtype: str) -> str:
     every = measured()
     moves = every[dtype]
     return (
-        f"The model computed in {dtype}; sums, means and probabilities were taken in float32. On "
-        f"{every['model']} {dtype} left {moves['same']} of {every['prompts']} predictions as they are in float32, and "
-        f"moved label logits by up to {told(moves['logit'])}, shares of flow by up to {told(moves['flow'], digits=3)}, "
+        f"The model ran in {dtype}; sums, means and probabilities were computed in float32. On "
+        f"{every['model']}, {dtype} left {moves['same']} of {every['prompts']} predictions the same as in float32, and "
+        f"moved label logits by up to {told(moves['logit'])}, flow fractions by up to {told(moves['flow'], digits=3)}, "
         f"the AUC of attention by up to {told(moves['auc'])} and label loyalty by up to {told(moves['loyalty'])}. "
-        "Other models may move further: where a number lies near a limit, measure again in float32."
+        "Other models may shift further: if a number is close to a threshold, measure again in float32."
     )
 
 
 @cache
 def measured() -> Mapping[str, Any]:
-    """Measured facts: those of the run, and the largest differences from float32 for each format."""
+    """Measured facts: model and prompts, and the largest differences from float32 for each format."""
     path = Path(__file__).with_name("half_precision.json")
     facts: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return facts

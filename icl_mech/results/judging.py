@@ -6,7 +6,7 @@ Accepted effects and their meaning (`as_interval`):
   torch are converted to plain ones.
 * None is a missing effect, and NaN or infinity in any of the three an unknown one: neither can be judged, and
   neither has a p-value or a distance.
-* Zero width means n equal values: clear where they differ from the null and there are enough of them. The distance is
+* Zero width means n equal values: clear if they differ from the null and there are enough of them. The distance is
   infinite and the p-value 2⁻ⁿ, that of a sign test; 1 where n is unknown. At the null it shows nothing, like any interval
   that includes or touches it.
 * Fewer than `FEWEST_PROMPTS` prompts cannot be judged, whatever their interval. They still have a p-value: n may
@@ -33,8 +33,8 @@ from icl_mech.metrics.means import scored
 Status = Literal[
     "supported", "present, not used", "mixed", "not shown", "opposite", "cannot be judged"
 ]
-"""Status of a claim. `present, not used`: the claimed effect is there, but less of the answer depends on it
-than the claim's least share."""
+"""Status of a claim. `present, not used`: the claimed effect is there, but the fraction of the answer that depends on
+it is below the claim's minimum."""
 
 FEWEST_PROMPTS = 6
 """Fewer prompts show nothing: five that all change in the same direction occur by chance once in 16 times."""
@@ -68,7 +68,7 @@ def opening(status: Status, few: str = "", **words: str) -> str:
 
 
 HOLM = (
-    "Claims stand together: where there is nothing to find, one page in 40 supports any of them "
+    "Claims are tested together: if there is no effect, one page in 40 supports any of its claims "
     "(Holm over all claims of the page that can be judged, one-sided 2.5 %)"
 )
 
@@ -80,7 +80,7 @@ SINGLE = 1e-6
 Float64: TypeAlias = NDArray[np.float64] | np.float64
 
 Given: TypeAlias = Interval | Sequence[float] | None
-"""An effect as `as_interval` takes it."""
+"""An effect in any form that `as_interval` accepts."""
 
 
 def as_interval(effect: Given) -> Interval | None:
@@ -100,8 +100,8 @@ def as_interval(effect: Given) -> Interval | None:
         entries = []
     if isinstance(effect, str | bytes | set | dict) or len(entries) != 3:
         raise ResultError(
-            f"effect={shown(effect)}; expected a value with the ends of its interval: "
-            "Interval(value, low, high), or None where there is none."
+            f"effect={shown(effect)} is not a value with the ends of its interval; give "
+            "Interval(value, low, high), or None if there is none."
         )
     names = ("value", "low", "high")
     value, low, high = (number(name, entry) for name, entry in zip(names, entries, strict=True))
@@ -111,7 +111,7 @@ def as_interval(effect: Given) -> Interval | None:
     if low > high + rounding_of(interval):
         raise ResultError(
             f"The interval {shown(tuple(interval))} has its low end above its high end; give "
-            f"Interval(value, low, high): ({value:.4g}, {high:.4g}, {low:.4g})?"
+            f"Interval(value, low, high). Did you mean ({value:.4g}, {high:.4g}, {low:.4g})?"
         )
     return Interval(value, min(low, value), max(high, value))
 
@@ -131,7 +131,7 @@ def number(name: str, given: object) -> float:
     plain = item() if callable(item) and getattr(given, "ndim", None) == 0 else given
     if isinstance(plain, bool) or not isinstance(plain, Real):
         raise ResultError(
-            f"{name}={shown(given)}; expected a real number (nan where there is none)."
+            f"{name}={shown(given)} is not a real number; give a real number, or nan if there is none."
         )
     return float(plain)
 
@@ -162,9 +162,9 @@ def judged(
     nothing can be judged.
 
     Args:
-        effect: Estimate with its 95 % interval, as `as_interval` takes it; None if there is none.
+        effect: Estimate with its 95 % interval, in a form that `as_interval` accepts; None if there is none.
         null: Value without an effect.
-        rising: The claim says it lies above.
+        rising: True if the claim says that it lies above.
         prompts: Number of prompts behind it; fewer than `FEWEST_PROMPTS` cannot be judged.
         opposite: Limit on the other side beyond which the claim is contradicted; None: the null.
 
@@ -263,8 +263,8 @@ class Required(NamedTuple):
     Attributes:
         name: Name of the measure.
         status: Status of the claim according to this measure.
-        p: One-sided p-value of that statement; None where it cannot be judged.
-        n: Number of units its interval averages over; None where more of them alone would not narrow it.
+        p: One-sided p-value of that statement; None if it cannot be judged.
+        n: Number of units its interval averages over; None if more of them alone would not narrow it.
         far: Distance of its effect from the null, divided by the distance between the effect and the end of its
             interval that faces the null: clear from 1 on; negative if it contradicts the claim.
     """
@@ -314,7 +314,7 @@ def tail(far: Float64, freedom: Float64, prompts: int) -> NDArray[np.float64]:
 
     Args:
         far: Distance from the null in half-widths towards it, at least 0.
-        freedom: Degrees of freedom where p-values are less than 0.025.
+        freedom: Degrees of freedom for p-values below 0.025.
         prompts: Number of prompts n.
     """
     from scipy.stats import t
@@ -326,9 +326,10 @@ def tail(far: Float64, freedom: Float64, prompts: int) -> NDArray[np.float64]:
 def p_value(effect: Given, *, null: float = 0.0, prompts: int | None = None) -> float | None:
     """The one-sided p-value that a 95 % interval implies, see `tail`.
 
-    0.025 where the end that faces the null is the null; smaller the farther the null lies. Holm's correction over the
-    claims of a page compares p-values of .0025, where a 95 % interval supports less than Student's t with n − 1 degrees
-    of freedom implies. So fewer are used: 10 for score intervals, `leaning` for others (`docs/benchmarks/coverage.md`).
+    0.025 if the end that faces the null is at the null; smaller the farther away the null is. Holm's correction over
+    the claims of a page compares p-values of .0025, for which a 95 % interval gives less support than Student's t with
+    n − 1 degrees of freedom implies. So fewer degrees of freedom are used: 10 for score intervals, `leaning` for others
+    (`docs/benchmarks/coverage.md`).
     For n equal values, whose interval has no width, it is 2⁻ⁿ, that of a sign test.
 
     Args:
@@ -388,7 +389,7 @@ def required(
         name: Name of the measure.
         *effects: Estimates with 95 % intervals; a `Controlled` one must also lie beyond its controls.
         null: Value without an effect.
-        rising: The claim says that it lies above.
+        rising: True if the claim says that it lies above.
         prompts: Number of prompts behind each; fewer than `FEWEST_PROMPTS` cannot be judged.
         opposite: Limit on the other side beyond which the claim is contradicted; None: the null.
         sample: Number of units the interval averages over; None: the prompts.
@@ -438,7 +439,7 @@ def _networks(effect: Interval, values: Sequence[float]) -> tuple[float, float, 
     """The 95 % prediction interval for one more network, and the p-value of the effect under that distribution.
 
     Given k networks with mean m and standard deviation s, one more lies within m ± t s sqrt(1 + 1/k); p is one-sided,
-    at the end of the effect's interval that faces them. None for fewer than two, or where a value is not finite.
+    at the end of the effect's interval that faces them. None for fewer than two, or if a value is not finite.
     """
     from scipy.stats import t as student
 
@@ -473,8 +474,8 @@ def would_do(measures: Sequence[Required], unit: str = "prompt", groups: int = 1
     """Sentences on how many prompts (seeds, tasks) would halve the intervals of measures that are not clear.
 
     Over prompts the width is assumed to fall as `1/sqrt(n)`, over the few seeds or tasks of a sweep as
-    `t/sqrt(n)` with the .975 quantile of Student's t; an unchanged effect would be clear by itself
-    where the width is `far` times the present one. Empty where the number of units behind an interval
+    `t/sqrt(n)` with the .975 quantile of Student's t; an unchanged effect would be clear on its own
+    once the width is `far` times the present one. Empty if the number of units behind an interval
     is unknown.
 
     Args:
@@ -488,25 +489,25 @@ def would_do(measures: Sequence[Required], unit: str = "prompt", groups: int = 1
         few = measure.n is not None and measure.n < FEWEST_PROMPTS and unit == "prompt"
         if measure.n and (few or measure.status != "cannot be judged"):
             start = f"{measure.name[:1].upper()}{measure.name[1:]}: " if len(measures) > 1 else ""
-            start += f"From {FEWEST_PROMPTS} {unit}s on it can be judged. " if few else ""
-            how = "as 1/√n" if unit == "prompt" else "as Student's t tells"
+            start += f"It can be judged from {FEWEST_PROMPTS} {unit}s on. " if few else ""
+            how = "as 1/√n" if unit == "prompt" else "as Student's t implies"
             half = _narrowed(measure.n, 0.5, unit, groups)
             clear = _narrowed(
                 measure.n, max(measure.far or 0.0, 0.0) * (1 - ROUNDING), unit, groups
             )
-            halved = f"{half} {unit}s instead of {measure.n} halve the interval"
+            halved = f"{half} {unit}s instead of {measure.n} would halve the interval"
             many = (
                 f"about {clear}"
                 if clear <= MOST_TIMES * measure.n
                 else f"more than {MOST_TIMES * measure.n}"
             )
             then = _then(measure.far, "" if clear <= half else f"{many} {unit}s")
-            sentences.append(f"{start}If its width falls {how}, {halved}{then}.")
+            sentences.append(f"{start}If the width falls {how}, {halved}{then}.")
     return " ".join(sentences)
 
 
 def _narrowed(n: int, share: float, unit: str, groups: int) -> int:
-    """The smallest number of units at which the width is at most this share; at most `MOST_TIMES` n + 1."""
+    """The smallest number of units at which the width is at most this fraction; at most `MOST_TIMES` n + 1."""
     from scipy.stats import t
 
     def width(count: int) -> float:
@@ -518,18 +519,18 @@ def _narrowed(n: int, share: float, unit: str, groups: int) -> int:
 
 
 def _then(far: float | None, many: str) -> str:
-    """Clause on what half the width would show for the same effect; `many` units would make it clear, "" if half does."""
+    """Clause on whether half the width makes the same effect clear; `many` units would, "" if half is enough."""
     if far is None or far >= 1 or far == 0:
         return ""
     if far < 0:
-        return "; the effect as it is lies on the other side of what is claimed"
+        return "; the observed effect points in the direction opposite to the claim"
     if not many:
-        return " and make it clear by itself, were the effect the same"
-    return f" and do not make it clear by itself, were the effect the same: that would take {many}"
+        return " and, for the same effect, make it clear on its own"
+    return f" but, for the same effect, not make it clear on its own: that would take {many}"
 
 
 def largest(p_values: Iterable[float | None]) -> float | None:
-    """The p-value of a statement that needs all of them, the largest; None where one is missing or NaN."""
+    """The p-value of a statement that needs all of them: the largest; None if one is missing or NaN."""
     numbers = [None if p is None else number("p-value", p) for p in p_values]
     known = [p for p in numbers if p is not None and not isnan(p)]
     return max(known) if numbers and len(known) == len(numbers) else None
@@ -538,8 +539,8 @@ def largest(p_values: Iterable[float | None]) -> float | None:
 def of_statement(status: Status, p_values: Iterable[float | None]) -> float | None:
     """The p-value of a claim that needs several measures: the largest of theirs.
 
-    1 where they disagree, or where all are clear in different directions, which together state nothing;
-    None where the claim cannot be judged.
+    1 if they disagree, or if all are clear in different directions, which together state nothing;
+    None if the claim cannot be judged.
     """
     if status == "cannot be judged":
         return None
@@ -558,7 +559,7 @@ def holm(p_values: Sequence[float | None], level: float = CHANCE) -> tuple[bool,
     order = sorted((p, place) for place, p in enumerate(each) if not isnan(p))
     stands = [False] * len(p_values)
     for left, (p, place) in zip(range(len(order), 0, -1), order, strict=True):
-        # As in `judged`, ends within rounding error of the null are no statement.
+        # As in `judged`, ends within rounding error of the null count as touching it.
         if p * left > level + ROUNDING:
             break
         stands[place] = True
@@ -566,7 +567,7 @@ def holm(p_values: Sequence[float | None], level: float = CHANCE) -> tuple[bool,
 
 
 def disagreeing(measures: Sequence[Required]) -> str:
-    """Text on what each measure says of a claim on which they disagree; else on which cannot be judged."""
+    """Which measures cannot be judged; if all can, what each says about a claim on which they disagree."""
     by_status: dict[str, list[str]] = {}
     for measure in measures:
         by_status.setdefault(measure.status, []).append(measure.name)
@@ -574,9 +575,9 @@ def disagreeing(measures: Sequence[Required]) -> str:
     if lacking:
         return f"{' and '.join(lacking)} cannot be judged"
     words = {
-        "supported": ("says so", "say so"),
-        "opposite": ("says the opposite", "say the opposite"),
-        "mixed": ("is divided", "are divided"),
+        "supported": ("supports it", "support it"),
+        "opposite": ("shows the opposite", "show the opposite"),
+        "mixed": ("is mixed", "are mixed"),
     }
     return ", ".join(
         f"{' and '.join(names)} {words.get(status, ('does not show it', 'do not show it'))[len(names) > 1]}"

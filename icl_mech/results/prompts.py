@@ -32,14 +32,14 @@ def check_same_prompts(one: Record, other: Record) -> None:
     ]
     if digests[0][0] is None or digests[1][0] is None:
         raise ResultError(
-            "A result does not say which prompts it is of (no digest in its provenance), so the two "
+            "A result does not record its prompts (no digest in its provenance), so the two results "
             "cannot be paired; measure both again."
         )
     if digests[0] != digests[1]:
         counts = [result.provenance["prompts"].get("count") for result in (one, other)]
         raise ResultError(
-            f"These results are of different prompts ({counts[0]} and {counts[1]} of them): pairs need "
-            "the same prompts in the same order. Measure both on one PromptBatch."
+            f"These results come from different prompts ({counts[0]} and {counts[1]} of them), but pairs need "
+            "the same prompts in the same order; measure both on one PromptBatch."
         )
 
 
@@ -55,12 +55,12 @@ def paired(
     first, second = one.quantities().get(name), other.quantities().get(name)
     if first is None:
         raise ResultError(
-            f"These samples of {name!r} hold no per-prompt values, because they are no means; subtract "
+            f"These samples of {name!r} have no per-prompt values, because they are not means; subtract "
             "the whole results first, then select with sel()."
         )
     if second is None:
         raise ResultError(
-            f"One side is of {name!r}, the other of {', '.join(map(repr, other.quantities()))}; "
+            f"One side holds {name!r}, the other {', '.join(map(repr, other.quantities()))}; "
             "subtract samples of one quantity."
         )
     labels, others = (
@@ -70,12 +70,12 @@ def paired(
     if labels != others or first.dims != second.dims:
         raise ResultError(
             f"{name} has the axes {sizes(labels)} on one side and {sizes(others)} on the "
-            "other, so cells cannot be paired; select what both have with sel()."
+            "other, so cells cannot be paired; select the labels that both have with sel()."
         )
     if first.count != second.count:
         raise ResultError(
-            f"{name} rests on {first.count} prompts on one side and {second.count} on the other, so "
-            "they cannot be paired; measure both on the same ones."
+            f"{name} uses {first.count} prompts on one side and {second.count} on the other, so they "
+            "cannot be paired; measure both on the same prompts."
         )
     return first, second, labels
 
@@ -101,7 +101,7 @@ def basis(result: Record, prompts: str = "", quantity: str | None = None) -> str
 
 
 def doubts(quantities: Iterable[Quantity]) -> str:
-    """Addition to a note, starting with a semicolon, where prompts are too few for intervals of values.
+    """Addition to a note, starting with a semicolon, if there are too few prompts for intervals of values.
 
     Fewer than 12 prompts do not show how skewed values are; more may still be fewer than
     `prompts_needed`. Outcomes, their differences and functions of means have other intervals.
@@ -112,14 +112,14 @@ def doubts(quantities: Iterable[Quantity]) -> str:
     of_values = [quantity for quantity in every if _of_values(quantity)]
     few = [quantity.count for quantity in of_values if quantity.count < FEWEST_VALUES]
     if few:
-        return f"; {min(few)} prompts do not show how skewed values are ({FEWEST_VALUES} would)"
+        return f"; {min(few)} prompts are too few to show how skewed the values are (at least {FEWEST_VALUES})"
     skewed = [counts for counts in map(too_skewed, of_values) if counts[0]]
     if not skewed:
         return ""
     cells, means, most = (list(part) for part in zip(*skewed, strict=True))
     return (
-        f"; too few prompts for values as skewed as those of {sum(cells)} of {sum(means)} "
-        f"{'means' if sum(means) > 1 else 'mean'} (n ≥ {max(most)})"
+        f"; too few prompts for the skewed values of {sum(cells)} of {sum(means)} "
+        f"{'means' if sum(means) > 1 else 'mean'} (n ≥ {max(most)} needed)"
     )
 
 
@@ -142,25 +142,25 @@ def doubtful(results: Mapping[str, Record]) -> list[str]:
             if _of_values(quantity):
                 counts.append(quantity.count)
     short = [
-        f"Intervals of {', '.join(dict.fromkeys(names))} may be too short: {doubt}."
+        f"Intervals of {', '.join(dict.fromkeys(names))} may be too narrow: {doubt}."
         for doubt, names in by_doubt.items()
     ]
-    # Rare values that no prompt has do not show in any statistic of the sample.
+    # No statistic of the sample can reveal rare values that none of its prompts has.
     if counts and FEWEST_VALUES <= min(counts) < FOR_A_TENTH:
         short.append(
-            f"{min(counts)} prompts say nothing of values that fewer than one prompt in "
-            f"{min(counts) // 3} has: means that such values move lie farther off than intervals say."
+            f"{min(counts)} prompts carry no information on values that fewer than one prompt in "
+            f"{min(counts) // 3} has: means that such values shift may lie farther off than the intervals say."
         )
     return short
 
 
 ENDS = {
-    "share": "of shares Wilson's, for as many prompts as their spread is worth",
-    "change": "of changes of outcomes Tango's, likewise",
-    "mean": "of other means the studentised bootstrap's (10,000 resamples) or Student's t, whichever "
-    "reaches farther",
-    "function": "of ratios and other functions of means percentiles of the bootstrap, widened as "
-    "Student's t is",
+    "share": "Wilson for fractions, with the effective n that corresponds to their spread",
+    "change": "Tango for changes of outcomes, also with the effective n",
+    "mean": "for other means the studentised bootstrap (10,000 resamples) or Student's t, whichever end "
+    "is farther out",
+    "function": "for ratios and other functions of means bootstrap percentiles, widened as Student's "
+    "t is",
 }
 """Method of each type of interval, in words."""
 
@@ -180,7 +180,7 @@ def kinds_of_ends(results: Mapping[str, Record]) -> str:
         "function": any(quantity.statistic is not None for quantity in computed),
     }
     said = "; ".join(text for kind, text in ENDS.items() if has[kind])
-    return f"Ends of intervals: {said}." if said else ""
+    return f"Interval methods: {said}." if said else ""
 
 
 def _of_values(quantity: Quantity) -> bool:

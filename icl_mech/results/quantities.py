@@ -45,7 +45,7 @@ class Quantity:
         per_prompt: Values of each prompt, prompt axis first.
         statistic: The estimated function; None: the mean over prompts.
         unit: Quantity and unit, for figures.
-        known: Ends of the intervals, where they are computed in another way.
+        known: Ends of the intervals, if they are computed in another way.
         kind: Kind of averaged values, which decides their interval: see `mean_ends`.
     """
 
@@ -64,8 +64,8 @@ class Quantity:
         """
         if self.per_prompt.ndim != 1 + len(self.dims) and self.statistic is None:
             raise ResultError(
-                f"Per-prompt values have {self.per_prompt.ndim} axes, the prompt axis included; the "
-                f"axes of a cell are named {', '.join(self.dims) or '(none)'}."
+                f"Per-prompt values have {self.per_prompt.ndim} axes, including the prompt axis, but the "
+                f"axes of a cell are named {', '.join(self.dims) or '(none)'}; name every axis except the prompt axis."
             )
 
     @property
@@ -134,7 +134,7 @@ def too_narrow(quantities: Iterable[Quantity]) -> str:
     Their coverage is .50 with two prompts, .76 with three, .87 with four, .91 with six.
     """
     few = [q.count for q in quantities if q.statistic and not q.known and q.count in FEW]
-    at_least = f"({FEWEST_PROMPTS} at least)"
+    at_least = f"(at least {FEWEST_PROMPTS})"
     return f"; intervals of {min(few)} prompts are too narrow {at_least}" if few else ""
 
 
@@ -183,7 +183,7 @@ def quantity(
     """A field of a result whose mean over prompts is a quantity.
 
     `similarity: Float[Tensor, "batch layer"] = quantity("cosine")`. If a result has such fields,
-    its other fields are no quantities, and a field that holds None (`default=None`) is left out.
+    its other fields are not quantities, and a field that holds None (`default=None`) is left out.
 
     Args:
         unit: Quantity and unit, for figures.
@@ -264,7 +264,7 @@ def labels_of(
             labels = list(given.get(dim, range(size)))
             if len(labels) != size:
                 raise ResultError(
-                    f"{name} has {size} cells along {dim!r}, but there are {len(labels)} labels."
+                    f"{name} has {size} cells along {dim!r}, but there are {len(labels)} labels; give one per cell."
                 )
             if len(labels_by_axis.get(dim, labels)) != len(labels):
                 raise ResultError(

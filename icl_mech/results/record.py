@@ -19,7 +19,7 @@ from icl_mech.results.quantities import KEPT, Quantity, kept, too_narrow, typed_
 _KINDS: dict[str, type["Record"]] = {}
 
 _TEXT_METHODS = ("summary", "figures", "drawing")
-"""Methods that return texts, which are reworded for the prompts' kind of answer."""
+"""Methods whose texts are reworded for the prompts' kind of answer."""
 
 
 @at_home
@@ -61,13 +61,13 @@ class Record:
         """Register the kind for loading, and reword its texts for the prompts' kind of answer.
 
         Raises:
-            ResultError: another kind has that name, so that files could not tell them apart.
+            ResultError: another kind has that name, so files could not distinguish them.
         """
         known = _KINDS.get(cls.__name__)
         if known is not None and known.__module__ != cls.__module__:
             raise ResultError(
-                f"There is a result {cls.__name__!r} in {known.__module__} already; saved files know "
-                "kinds by their class name, so choose another."
+                f"{known.__module__} already defines a result {cls.__name__!r}, and saved files identify "
+                "kinds by their class name; choose another name."
             )
         _KINDS[cls.__name__] = at_home(cls)
         earlier = [old for old, now in KINDS.items() if now == cls.__name__]

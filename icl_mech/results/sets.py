@@ -1,4 +1,4 @@
-"""Several results in one folder: one subfolder each, and an index with what they have in common.
+"""Several results in one folder: one subfolder each, and an index with their common data.
 
 `analysis.json` is the index; `prompts.json` holds their prompts.
 """
@@ -43,7 +43,7 @@ class About(NamedTuple):
 
 
 def paths_of(names: Iterable[str], *, page: bool = False, prompts: bool = True) -> list[str]:
-    """Files written when results of these names are saved; the index comes last, but for a page."""
+    """Files written when results of these names are saved; the index comes last, except for a page."""
     parts = [f"{name}/{file}" for name in names for file in FILES]
     return [*parts, *([PROMPTS] if prompts else []), INDEX, *([PAGE] if page else [])]
 
@@ -74,13 +74,13 @@ def list_results(place: Folder, names: Collection[str], about: About) -> None:
         place.keep(path)
     if about.prompts:
         place.put(PROMPTS, sealed({"format": FORMAT, "batches": about.prompts}, compact=True))
-    # The folder may hold the prompts of an earlier study; the number tells whether they belong to this one.
+    # The folder may hold the prompts of an earlier study; the number shows whether they belong to this one.
     document = {"title": about.title, "results": list(names), "notes": about.notes}
     place.commit(index, {**document, "made": about.made, "prompts": len(about.prompts)})
 
 
 def read_results(folder: str | Path) -> tuple[dict[str, Result], About]:
-    """Results by name, and what they have in common.
+    """Results by name, and their common data.
 
     Raises:
         ResultError: missing or damaged files, or a newer layout.
@@ -108,7 +108,7 @@ def _prompts(folder: Path, index: Mapping[str, Any]) -> list[dict[str, Any]]:
     if count == 0:
         return []
     if PROMPTS not in index["files"]:
-        raise ResultError(f"{folder / INDEX} is damaged: it has no checksum of {PROMPTS}.")
+        raise ResultError(f"{folder / INDEX} is damaged: it has no checksum for {PROMPTS}.")
     content = content_of(folder, PROMPTS, index["files"][PROMPTS])
     batches = parsed(content, folder / PROMPTS).get("batches")
     if not isinstance(batches, list) or len(batches) != count:

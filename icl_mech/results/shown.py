@@ -44,7 +44,7 @@ def _words_of(kind: type) -> list[str]:
 
 @cache
 def look_of(stem: str) -> Callable[..., Shape] | None:
-    """The drawing function of a method, None where the drawing follows from what its results declare."""
+    """The drawing function of a method; None if the drawing follows from the declarations of its results."""
     name = f"icl_mech.looks.{stem}"
     if not stem or find_spec(name) is None:
         return None
@@ -87,8 +87,8 @@ class Shown(Record):
     def stem(cls) -> str:
         """Name of its method, which names its text file and drawing function: `isolation_map` for IsolationMapResult.
 
-        A class outside of this package has the name of the one that it extends, whose sentences and figure it keeps;
-        one that extends `Result` alone has none, whatever it is called.
+        A class outside this package uses the name of the class that it extends, and thus its sentences and figure;
+        a class that extends only `Result` has none, whatever its name.
         """
         home = next(kind for kind in cls.__mro__ if kind.__module__.split(".")[0] == "icl_mech")
         return "_".join(_words_of(home)).lower()
@@ -116,7 +116,7 @@ class Shown(Record):
         return self.shows[:1]
 
     def is_drawn(self, show: str) -> bool:
-        """False if there is nothing to see in one of `on_page`; its answer then says why."""
+        """False if one of `on_page` has nothing to show; its answer then says why."""
         return True
 
     def figures(self) -> list[Figure]:
@@ -139,7 +139,7 @@ class Shown(Record):
         """The interactive plotly figure.
 
         Args:
-            show: What to show, one of `shows`.
+            show: The drawing, one of `shows`.
             **options: Options of the result's `drawing`.
 
         Raises:
@@ -169,9 +169,11 @@ class Shown(Record):
         if show not in self.shows:
             known = [name for name in self.shows if name]
             hint = (
-                near_matches(show, known) if known else "There is one drawing only; leave it out."
+                near_matches(show, known)
+                if known
+                else "There is only one drawing; leave out show=."
             )
-            raise ResultError(f"show={show!r}. {hint}")
+            raise ResultError(f"show={show!r} is not available. {hint}")
 
     def check_number(self, name: str, given: int, count: int) -> None:
         """Reject an index of a prompt, or of anything else counted from 0, that is out of range.
@@ -180,7 +182,7 @@ class Shown(Record):
             ResultError: says how many there are.
         """
         if not 0 <= given < count:
-            raise ResultError(f"{name}={given}; there are {count}, counted from 0.")
+            raise ResultError(f"{name}={given} is out of range; there are {count}, counted from 0.")
 
     def shown(self) -> "list[str | go.Figure]":
         """Notebook output: the summary and the figure, if there is one."""
@@ -203,8 +205,8 @@ class Shown(Record):
 
         Args:
             folder: A new or empty folder.
-            overwrite: It may hold files: those saved before are replaced as long as nobody changed
-                them, all others stay.
+            overwrite: The folder may hold files: saved files are replaced unless they were changed,
+                all others stay.
 
         Raises:
             ResultError: the folder cannot be written or holds files that would be lost, or values

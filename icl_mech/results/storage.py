@@ -69,7 +69,7 @@ def _tensor_bytes(result: Record, tensors: Mapping[str, torch.Tensor]) -> bytes:
     ) as error:
         raise ResultError(
             f"The tensors of the {type(result).__name__} cannot be written: {error}. Nothing was "
-            "saved; keep dense tensors, or tuples of tensors only."
+            "saved; use only dense tensors, or tuples of tensors."
         ) from error
 
 
@@ -89,7 +89,10 @@ def load_as(kind: type[R], folder: str | Path) -> R:
 
 def _of_kind(kind: type[R], loaded: Record, folder: Path) -> R:
     if not isinstance(loaded, kind):
-        raise ResultError(f"{folder} holds a {type(loaded).__name__}, expected {kind.__name__}.")
+        raise ResultError(
+            f"{folder} holds a {type(loaded).__name__}, but a {kind.__name__} was expected; load it with "
+            "icl_mech.load."
+        )
     return loaded
 
 
@@ -103,7 +106,7 @@ def load_part(kind: type[R], folder: Path, name: str, index: Mapping[str, Any]) 
         return load_as(kind, folder / name)
     path = f"{name}/result.json"
     if path not in index["files"]:
-        raise ResultError(f"{folder / 'analysis.json'} is damaged: it has no checksum of {path}.")
+        raise ResultError(f"{folder / 'analysis.json'} is damaged: it has no checksum for {path}.")
     content = content_of(folder, path, index["files"][path])
     document = parsed(content, folder / path)
     if document["format"] == 1 and (listed := index["files"].get(f"{name}/{TENSORS}")):
@@ -155,12 +158,17 @@ def content_of(folder: Path, path: str, checksum: str | None) -> bytes:
             return content
     if contents:
         raise ResultError(
-            f"{folder / path} is damaged: it does not have the checksum it was saved with. Take it from "
-            "a copy, or measure again."
+            f"{folder / path} is damaged: its checksum differs from the saved one. Restore it from a copy, "
+            "or measure again."
         )
     if (folder / path).exists():
-        raise ResultError(f"{folder / path} cannot be read; expected a file you may read.")
-    raise ResultError(f"{folder / path} is missing; the saved result is incomplete.")
+        raise ResultError(
+            f"{folder / path} cannot be read; check that it is a file and that you may read it."
+        )
+    raise ResultError(
+        f"{folder / path} is missing, so the saved result is incomplete; restore it from a copy, or measure "
+        "again."
+    )
 
 
 def _loaded(document: Mapping[str, Any], folder: Path) -> Record:
@@ -172,7 +180,7 @@ def _loaded(document: Mapping[str, Any], folder: Path) -> Record:
     name, values = fit["kind"], fit["values"]
     checksum = document["files"].get(TENSORS)
     if document["format"] > 1 and checksum is None:
-        raise ResultError(f"{index} is damaged: it has no checksum of {TENSORS}.")
+        raise ResultError(f"{index} is damaged: it has no checksum for {TENSORS}.")
     content = content_of(folder, TENSORS, checksum)
     try:
         tensors = load(content)
@@ -181,7 +189,7 @@ def _loaded(document: Mapping[str, Any], folder: Path) -> Record:
     kinds = known_kinds()
     if name not in kinds:
         raise ResultError(
-            f"Unknown result {name!r}; if it is your own, import its class first. "
+            f"Unknown result type {name!r}; if it is a custom one, import its class first. "
             f"{near_matches(name, kinds)}"
         )
     return _made(kinds[name], values, tensors, folder)
@@ -196,7 +204,9 @@ def _made(
         parts = {key: tensor for key, tensor in tensors.items() if key.split("/")[0] == name}
         many = tuple(parts[key] for i in range(len(parts)) if (key := f"{name}/{i}") in parts)
         if name in values or (set(parts) != {name} and len(many) < len(parts)):
-            raise ResultError(f"The result at {folder} is damaged: {name} is there in odd parts.")
+            raise ResultError(
+                f"The result at {folder} is damaged: the parts of {name} do not fit together."
+            )
         values[name] = parts.get(name, many)
     values = {kind.renamed.get(name, name): value for name, value in values.items()}
     missing = [

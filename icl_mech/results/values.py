@@ -14,7 +14,7 @@ from icl_mech.errors import ResultError
 def check_values(kind: type, values: Mapping[str, Any]) -> None:
     """Reject values that do not fit the types of a kind's fields.
 
-    Axes of one name must have one length in all tensors that are fields themselves.
+    Axes with the same name must have the same length in all tensors that are themselves fields.
 
     Raises:
         ResultError: names the field.
@@ -27,8 +27,8 @@ def check_values(kind: type, values: Mapping[str, Any]) -> None:
         for name, value in values.items():
             if not fits(value, hints[name]):
                 raise ResultError(
-                    f"{name} of {kind.__name__} is {_words(value)}; its type is {_name(hints[name])}, "
-                    "and files hold tensors, numbers, text, lists and mappings."
+                    f"{name} of {kind.__name__} is {_words(value)}, but its type is {_name(hints[name])}; give a "
+                    "value of that type (files hold tensors, numbers, text, lists and mappings)."
                 )
 
 
@@ -63,7 +63,7 @@ def fits(value: object, hint: Any) -> bool:
 
 
 def _fits(value: object, hint: object) -> bool:
-    """Like `fits`, but axis lengths inside a container are independent of those outside."""
+    """Like `fits`, but axis lengths inside a container are independent of lengths outside."""
     with jaxtyped("context"):
         return fits(value, hint)
 

@@ -15,7 +15,7 @@ SHARES = {0.25: "a quarter of", 0.5: "half", 0.75: "three quarters of"}
 def told(value: float, *, sign: bool = False, digits: int = 2) -> str:
     """A number with two decimals and a true minus sign.
 
-    More decimals where two would read as exactly 0 or exactly 1, which could mislead.
+    More decimals if two would read as exactly 0 or exactly 1, which could mislead.
 
     Args:
         value: The number; NaN reads `undefined`.
@@ -35,7 +35,7 @@ def told(value: float, *, sign: bool = False, digits: int = 2) -> str:
 
 
 def told_bound(value: float) -> str:
-    """A bound that numbers must exceed: rounded up, with more decimals where two would move it by a fifth."""
+    """A bound that numbers must exceed: rounded up, with more decimals if two would shift it by a fifth."""
     if not isfinite(value):
         return told(value)
     ups = {digits: float(ceil(round(value * 10**digits, 6)) / 10**digits) for digits in range(2, 7)}
@@ -44,7 +44,7 @@ def told_bound(value: float) -> str:
 
 
 def percent(share: float) -> str:
-    """A share as a whole percentage, `43 %`."""
+    """A fraction as a whole percentage, `43 %`."""
     return f"{100 * share:.0f} %"
 
 
@@ -60,7 +60,7 @@ def counted(count: int, one: str, many: str = "") -> str:
 
 
 def share_of(share: float) -> str:
-    """A share as words before a noun: `half`, `a quarter of`."""
+    """A fraction in words before a noun: `half`, `a quarter of`."""
     return SHARES.get(share, f"{share:g} of")
 
 

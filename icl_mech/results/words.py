@@ -1,9 +1,9 @@
 """`Words`: the sentences of a method or a study, in a text file of Jinja blocks in `icl_mech/words`.
 
 A block is rendered with its variables (`result`, ...), the filters of `FILTERS` and the definitions of `shared.jinja`.
-Any run of white space becomes one blank, removed before a comma, so that lines of a file may be broken anywhere;
+Any run of white space becomes one space, removed before a comma, so that lines of a file may be broken anywhere;
 `| verbatim` keeps the white space of words from prompts.
-A file is read when the first of its sentences is needed; an unknown name is an error (`StrictUndefined`).
+A file is read when its first sentence is needed; an unknown name raises an error (`StrictUndefined`).
 """
 
 import re
@@ -55,10 +55,10 @@ FILTERS: Mapping[str, Callable[..., str]] = {
     "verbatim": lambda text: SPACE.sub(lambda blank: chr(KEPT + ord(blank.group())), text),
     "named": lambda key, names: names[key],
 }
-"""`0.25 | number`, `[…] | interval`, `12 | count("prompt")`, `names | list("or")`; `word | verbatim` keeps its blanks."""
+"""`0.25 | number`, `[…] | interval`, `12 | count("prompt")`, `names | list("or")`; `word | verbatim` keeps spaces."""
 
 SPACED = re.compile(r" (?=[,.;:)])|(?<=\() ")
-"""Blanks that conditions and loops leave before a comma."""
+"""Spaces that conditions and loops leave before a comma."""
 
 GLOBALS: Mapping[str, Callable[..., str]] = {"opening": opening, "layers": layers_named}
 

@@ -94,8 +94,8 @@ def analyze(
       agreement, and anchor tokens; takes the texts that `texts` returns.
     * `causal`: function-vector, induction, false induction and label-promoting heads, chosen on one
       half of the pairs and ablated on the other, each set without the heads of the others; the function
-      vector in bare queries; what answers follow; calibration. Takes the pair (true, false).
-    * `contextualise`: what right answers lose without attention between demonstrations, and without attention
+      vector in bare queries; whether answers follow demonstrated labels; calibration. Takes the pair (true, false).
+    * `contextualise`: loss of right answers without attention between demonstrations, and without attention
       from the target to demonstrations, in early, middle, late and all layers.
 
     Args:
@@ -120,12 +120,12 @@ def analyze(
             are tested against them, and figures over layers show their range in grey. None: three, for models of at
             most 4 GiB; 0: none. Each is measured on eight prompts (flow, isolation) or 24 (attention, accuracy by
             layer), and takes the memory of one more model.
-        threshold: Share of the final gap that is reached from the critical layer on, in the overthinking
+        threshold: Fraction of the final gap that is reached from the critical layer on, in the overthinking
             study; see `layer_accuracy`.
         until: Add prompts, drawn as these were, until half the width of the 95 % interval of
             each effect of the study's first claim (in the default study: early and late flow) is at
             most this; or `{effect: half-width}`, an effect by its name or as `"part.quantity"`. Stages
-            begin with 48 prompts, or as many as are given if these are more, each measured anew: the
+            begin with 48 prompts, or with the given prompts if these are more; each stage is measured from scratch: the
             numbers are those of one run with the final number of prompts, at the cost of all stages. See
             `icl_mech.studies.until`.
         most: Maximum number of prompts that `until` may measure at once (default: four times the first stage).
@@ -146,7 +146,8 @@ def analyze(
     chosen_options = {name: called[name] for name in OPTIONS}
     if heads_from is not None and "heads_from" not in chosen.options:
         raise RunError(
-            "heads_from= says on what the overthinking study chooses heads; leave it out."
+            "heads_from= sets the prompts on which the overthinking study chooses heads, and this is another study; "
+            "leave it out."
         )
     if heads_from is not None and not isinstance(heads_from, PromptBatch):
         chosen_options["heads_from"] = as_task(heads_from)

@@ -41,11 +41,11 @@ class Analysis(Parts, Paged):
     Attributes:
         results: Results in reading order.
         title: Model and task.
-        notes: What was left out and why, and what limits the numbers.
+        notes: Omitted measurements with reasons, and limits of the numbers.
         prompts: The prompts: one batch, or true and false ones; none in runs saved by earlier
             versions. Heads may have been chosen on others, which are not kept.
         made: How it was made: `date` (ISO 8601 with the zone), `call` (the Python line), `setup`
-            (lines that make model and prompts, where known), `command` (the command line, "" if it
+            (lines that make model and prompts, if known), `command` (the command line, "" if it
             was none), `device`, `seconds`, `resumed` (how many results an earlier call left), and `study`
             (its name).
 
@@ -62,11 +62,16 @@ class Analysis(Parts, Paged):
     def __post_init__(self) -> None:
         """Reject values that could not be saved."""
         if not isinstance(self.results, dict):
-            raise ResultError(f"results={self.results!r}; give results by name, {{'flow': ...}}.")
+            raise ResultError(
+                f"results={self.results!r} is not a dictionary; give results by name, such as {{'flow': ...}}."
+            )
         check_names(self.results)
         for name, result in self.results.items():
             if not isinstance(result, Result):
-                raise ResultError(f"{name!r} is a {type(result).__name__}, expected a Result.")
+                raise ResultError(
+                    f"results[{name!r}] is a {type(result).__name__}, but a Result was expected; give the "
+                    "results of measurements."
+                )
         object.__setattr__(self, "prompts", check_prompts(self.prompts, self.results))
 
     @property
@@ -136,7 +141,7 @@ class Analysis(Parts, Paged):
         }
 
     def plot(self, name: str, show: str | None = None) -> "go.Figure":
-        """The figure of one result, with untrained networks behind its curves where they were measured.
+        """The figure of one result, with untrained networks behind its curves if they were measured.
 
         Args:
             name: Name of the result.
@@ -193,7 +198,8 @@ class Analysis(Parts, Paged):
             ResultError: missing or damaged files, or a newer layout.
         """
         saved, about = read_results(folder)
-        # Keep both if a result of the new name exists; also keep the old name of another type, of a custom measurement.
+        # Rename only results of the type that belongs to the new name (custom measurements keep theirs), and only
+        # if no saved result has the new name.
         now = {
             name: new_name
             if type(result).__name__
@@ -212,7 +218,7 @@ class Analysis(Parts, Paged):
         return About(self.title, self.notes, self.made, prompts)
 
     def sections(self) -> list[Section]:
-        """Figures with what each one shows, for a page."""
+        """Figures for a page, each with its text."""
         return sections_of(self)
 
     def page(self) -> Page:
@@ -262,7 +268,7 @@ def _cells(estimate: "xr.DataArray") -> dict[str, Any]:
     return {"unit": estimate.attrs["unit"], "axes": axes, **ends}
 
 
-# --- its prompts: those of its results, never of another study ---
+# --- prompts on which the results were measured ---
 
 SIDES = ("prompts", "false_prompts")
 """Keys of the provenance of a result."""
@@ -284,10 +290,10 @@ class PromptSets(tuple[PromptBatch, ...]):
 def check_prompts(prompts: object, results: Mapping[str, Result]) -> PromptSets:
     """The prompts, if the results can come from them.
 
-    Results of other prompts may be among them, such as heads chosen on another task.
+    Some results may come from other prompts, such as heads chosen on another task.
 
     Raises:
-        ResultError: no batches, or results that name their prompts, none of them these.
+        ResultError: not batches of prompts, or results that record prompts, but none of these.
     """
     batches = (prompts,) if isinstance(prompts, PromptBatch) else prompts
     if not isinstance(batches, tuple | list) or len(batches) > len(SIDES):
@@ -307,8 +313,8 @@ def check_prompts(prompts: object, results: Mapping[str, Result]) -> PromptSets:
     } - {None}
     if batches and known and known.isdisjoint({batch.digest for batch in batches}):
         raise ResultError(
-            "These prompts are not those of the results (other digests in their provenance). Give the "
-            "prompts they were measured on, or leave prompts out."
+            "The results were not measured on these prompts (their provenance has other digests). Give the "
+            "prompts they were measured on, or leave out prompts."
         )
     return PromptSets(batches)
 

@@ -23,7 +23,7 @@ from icl_mech.studies.judge import Verdict
 from icl_mech.studies.study import FEW, Mean, Study
 
 PROXIMITIES = {4: 12, 2: 7, 1: 0}
-"""Number of following spans that scores leave out, and the minimum number of spans in a text for it."""
+"""Number of following spans that scores leave out: minimum number of spans in a text for this setting."""
 
 
 def _steps(
@@ -40,15 +40,15 @@ def _steps(
     """
     if prompts.has_classes:
         raise PromptError(
-            "The study of anchors takes texts, and these prompts have demonstrations. Build prompts "
-            "with texts(list_of_texts, model); of label words anchor_tokens tells the same."
+            "These prompts have demonstrations, but the anchors study takes texts. Build prompts with "
+            "texts(list_of_texts, model), or measure anchor_tokens, which also covers label words."
         )
     shortest = min(map(len, prompts.text_spans))
     proximity = next(p for p, least in PROXIMITIES.items() if shortest >= least)
     if proximity < max(PROXIMITIES):
         bench.notes.append(
-            f"The shortest text has {shortest} spans; scores of spans are over those that follow at a "
-            f"distance of {proximity} or more, not of {max(PROXIMITIES)}, which takes "
+            f"The shortest text has {shortest} spans, so span scores use the spans that follow at a "
+            f"distance of at least {proximity} instead of {max(PROXIMITIES)}, which needs "
             f"{PROXIMITIES[max(PROXIMITIES)]} spans."
         )
     measurements: dict[str, AnyMeasurement[Any, Any]] = {
@@ -76,8 +76,8 @@ def _agreement(bench: Bench, shortest: int, proximity: int) -> None:
     assert isinstance(effects, SuppressionResult)
     if shortest < proximity + 4:
         bench.notes.append(
-            f"Agreement of attention and suppression left out: receiver heads take "
-            f"{proximity + 4} spans in every text, and one has {shortest}."
+            f"Agreement of attention and suppression left out: receiver heads need at least "
+            f"{proximity + 4} spans in every text, and the shortest text has {shortest}."
         )
         return
     heads = bench.model.info.n_layers * bench.model.info.n_heads
@@ -85,14 +85,14 @@ def _agreement(bench: Bench, shortest: int, proximity: int) -> None:
     bench.keep("anchor_agreement", agreement(attention, effects, saliency, top=top))
 
 
-# --- ends of spans carry what follows ---
+# --- later text depends on the ends of spans ---
 
 GAINS: dict[Loyalty, str] = {
     "kl": "divergence",
     "log_prob": "log-probability",
     "next_tokens": "unchanged next tokens",
 }
-"""What is compared after compressed texts; the divergence must be smaller, the others larger."""
+"""Measures compared after compressed texts; the divergence must be smaller, the others larger."""
 
 RANDOM = "hidden_random"
 
@@ -105,7 +105,7 @@ def _gain(measure: Loyalty) -> Effect:
         if result.kl is None or not {ENDS, RANDOM} <= set(result.methods):
             return None
         ends, random = (result.kept[result.methods.index(method)] for method in (ENDS, RANDOM))
-        # With one span before the query both keep its end, so there is nothing to compare.
+        # With a single span before the query, both keep its end, so there is nothing to compare.
         apart = all(at_end != at_random for at_end, at_random in zip(ends, random, strict=True))
         return result.difference(ENDS, RANDOM, measure) if apart else None
 
@@ -115,14 +115,14 @@ def _gain(measure: Loyalty) -> Effect:
 
 
 CARRY = Claim(
-    "Ends of spans: what follows rests on them more than on as many other tokens",
+    "Ends of spans: later text depends on them more than on as many other tokens",
     list(map(_gain, GAINS)),
     "compare_compression",
 )
 """Judged if texts were compressed: `analyze(..., study="anchors", measurements=[CompareCompression()])`.
 
-The random tokens are one of each span, and the end right before what follows, which both keep; so there is no
-verdict if a text has one span before the query.
+The random tokens are one per span, plus the end right before the later text, which both methods keep; so there is no
+verdict if a text has a single span before the query.
 """
 
 
@@ -146,26 +146,26 @@ MEANS = (
         "Effect of hiding",
         "suppression",
         "suppression.mean_divergence",
-        limits=f"a claim: a divergence lies above 0 whatever is hidden. {FEW}",
+        limits=f"support for a claim: a divergence is above 0 whatever is hidden; {FEW}",
     ),
     Mean(
-        "Do spans that are read much matter?",
+        "Do spans that receive much attention matter?",
         "Attention and effect",
         "anchor_agreement",
         CORRELATION,
-        limits="a claim, so that there is no verdict: by position alone untrained networks give about 0.9, and with "
-        f"rows as ranks they lie a little above 0, too, which means over many texts and seeds would show. {FEW}",
+        limits="support for a claim, so there is no verdict: position alone gives about 0.9 in untrained networks, and "
+        f"even with ranked rows they lie slightly above 0, which means over many texts and seeds would show; {FEW}",
     ),
     Mean(
         "Do anchors stand out?",
         "Anchors that stand out",
         "anchor_tokens",
         STANDING,
-        limits="that other words would not: the p-value over words, which that takes, is of the words of "
-        f"one run and has no mean. {FEW}",
+        limits="that other words would not stand out: this needs the p-value over words, which refers to the "
+        f"words of one run and has no mean; {FEW}",
     ),
     Mean(
-        "Does what follows rest on the ends of spans?",
+        "Does later text depend on the ends of spans?",
         "Ends of spans",
         "compare_compression-ends",
         CARRY.effects[0],

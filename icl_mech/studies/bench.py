@@ -24,9 +24,9 @@ class Bench:
     Attributes:
         model: The measured model.
         options: How to run.
-        out: Folder where every finished result is saved at once, or None.
+        out: Folder in which every finished result is saved at once, or None.
         results: Finished results by name, in the order in which they were requested.
-        notes: What was left out and why.
+        notes: Omitted measurements, with reasons.
         resumed: Number of results that an earlier, stopped call left.
     """
 
@@ -48,7 +48,7 @@ class Bench:
         Args:
             data: Prompts, or a pair (true, false).
             *measurements: The measurements.
-            optional: Further measurements, left out with a note where they are not possible.
+            optional: Further measurements, left out with a note if they are not possible.
 
         Raises:
             IclMechError: a measurement rejects model, prompts or options, before anything runs.
@@ -72,8 +72,8 @@ class Bench:
         weights = self.model.fingerprint(exact=True) if self.out is not None else ""
         if self.out is not None and self.model.has_own_hooks:
             raise RunError(
-                f"{self.model.info.name!r} has hooks of your own in place, by which finished results "
-                "could not be recognised. Measure without out=, or make them an intervention."
+                f"{self.model.info.name!r} has hooks that icl_mech did not set, so finished results could not "
+                "be recognised later. Measure without out=, or turn the hooks into an intervention."
             )
         finished = {name: self._finished(name, item, weights) for name, item in items.items()}
         self.results |= dict.fromkeys(items, Result())
@@ -85,7 +85,7 @@ class Bench:
         left = [item for name, item in items.items() if finished[name] is None]
         for item, result in completed(self.model, left, self.options):
             name = names[id(item)]
-            faster = self._finished(name, item, weights)  # another process may have been
+            faster = self._finished(name, item, weights)  # another process may have finished it
             if faster is None:
                 self.keep(name, result)
             else:
@@ -129,8 +129,8 @@ class Bench:
             result = Result.load(self.out / name)
         except ResultError as error:
             raise RunError(
-                f"{str(self.out / name)!r} is there but cannot be read ({error}), so the study cannot "
-                "go on in this folder; choose another one."
+                f"{str(self.out / name)!r} exists but cannot be read ({error}), so the study cannot "
+                "resume in this folder; choose another one."
             ) from error
         wanted = Identity.of(
             self.model, item.measurement, item.given, self.options.interventions, weights=weights
@@ -139,7 +139,7 @@ class Bench:
         if differing:
             raise RunError(
                 f"{str(self.out / name)!r} holds a result of another study ({', '.join(differing)} "
-                "differ); results are not mixed. Choose another folder for this one."
+                "differ), and results of different studies are not mixed. Choose another folder for this one."
             )
         return result
 
@@ -172,6 +172,7 @@ def _of_scores(items: Iterable[Item]) -> list[str]:
         return []
     first, second, _ = match
     return [
-        f"Label words are scored whole ({sets[0].score}), since some begin with the same token, such as {first!r} and "
-        f"{second!r}. What reads logits inside the model (flow, saliency) takes such classes for one."
+        f"Label words are scored as whole words ({sets[0].score}), because some begin with the same token, such as "
+        f"{first!r} and {second!r}. Measurements that read logits inside the model (flow, saliency) cannot tell such "
+        "classes apart."
     ]

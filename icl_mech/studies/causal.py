@@ -1,4 +1,4 @@
-"""The causal study: sets of heads compared, function vectors, calibration, and whether answers follow taught labels.
+"""The causal study: sets of heads, function vectors, calibration, and whether answers follow demonstrated labels.
 
 After Todd et al. 2024, Olsson et al. 2022, Halawi et al. 2023 and Yin and Steinhardt 2025.
 """
@@ -60,7 +60,7 @@ class Expected(NamedTuple):
         name: Name of the set.
         claim: The claim, in words.
         side: Demonstrations with which it is tested.
-        rising: Removing these heads raises the right answer, and more than removing random ones.
+        rising: True if removing these heads should raise the right answer, and more than removing random ones.
     """
 
     name: str
@@ -72,31 +72,31 @@ class Expected(NamedTuple):
 EXPECTED = (
     Expected(
         FUNCTION_VECTOR,
-        "Function-vector heads: without them the right answer falls with true demonstrations",
+        "Function-vector heads: without them, the right answer falls with true demonstrations",
         "true",
         False,
     ),
     Expected(
         INDUCTION,
-        "Induction heads: without them the right answer falls with true demonstrations",
+        "Induction heads: without them, the right answer falls with true demonstrations",
         "true",
         False,
     ),
     Expected(
         FALSE_INDUCTION,
-        "False induction heads: without them the right answer rises with false demonstrations",
+        "False induction heads: without them, the right answer rises with false demonstrations",
         "false",
         True,
     ),
     Expected(
         LABEL_PROMOTING,
-        "Label-promoting heads: without them the right answer rises with false demonstrations",
+        "Label-promoting heads: without them, the right answer rises with false demonstrations",
         "false",
         True,
     ),
 )
 
-# --- what is measured ---
+# --- measurements ---
 
 
 def _steps(bench: Bench, pair: Pair, *, seed: int = 0) -> None:
@@ -111,18 +111,18 @@ def _steps(bench: Bench, pair: Pair, *, seed: int = 0) -> None:
     check_own_weights(bench.model, "The causal study")
     check_pairs(*pair)
     total = bench.model.info.n_layers * bench.model.info.n_heads
-    # The same number of heads must be left as random controls.
+    # As many other heads must remain for the random controls.
     count = min(HEADS, total // (2 * SETS))
     if not count:
         raise RunError(
-            f"The causal study compares {SETS} sets of heads with random ones, and {bench.model.info.name!r} "
-            f"has {total} heads in all; {2 * SETS} are the fewest."
+            f"The causal study compares {SETS} sets of heads with random heads, but {bench.model.info.name!r} "
+            f"has only {total} heads; use a model with at least {2 * SETS}."
         )
     by_number = [edit for edit in bench.options.interventions if edit.by_number]
     if by_number:
         raise PromptError(
-            f"{by_number[0]!r} may go by the number of a prompt, and the causal study chooses heads on "
-            "one half of the prompts and tests them on the other; leave it out."
+            f"{by_number[0]!r} may depend on the index of a prompt, but the causal study chooses heads on "
+            "one half of the prompts and tests them on the other; leave this intervention out."
         )
     choosing, testing = halves(pair, seed)
     mediation, scores, induction = (
@@ -141,9 +141,9 @@ def _steps(bench: Bench, pair: Pair, *, seed: int = 0) -> None:
     bench.measure(pair[0], optional=[Gain(seed=seed)])
     bench.measure(pair[0], optional=[Calibration(draws=DRAWS, seed=seed)])
     bench.notes.append(
-        f"Heads were chosen on {len(choosing[0])} pairs and ablated on the other {len(testing[0])}. Those of "
-        "the function vector raise the right answer with the other labels of these pairs, patched by means "
-        f"over other queries{' of the class' * pair[0].has_classes}; the vector is the sum of their means over all queries."
+        f"Heads were chosen on {len(choosing[0])} pairs and ablated on the other {len(testing[0])}. Function-vector "
+        "heads are those that raise the right answer under the other labels of these pairs when patched with their "
+        f"mean over other queries{' of the class' * pair[0].has_classes}; the vector is the sum of their means over all queries."
     )
 
 
@@ -154,7 +154,7 @@ def _vector(bench: Bench, testing: Pair) -> None:
     info = bench.model.info
     if bare is None:
         bench.notes.append(
-            "The function vector was left out: the queries cannot be cut out of these prompts."
+            "The function vector was left out: the queries cannot be separated from these prompts."
         )
         return
     try:
@@ -172,7 +172,7 @@ def chosen(results: Mapping[str, Result], count: int) -> Sets:
     assert isinstance(mediation, HeadMediationResult)
     assert isinstance(induction, InductionScoresResult)
     sets = {FUNCTION_VECTOR: mediation.top(count, "difference"), INDUCTION: induction.top(count)}
-    # Prefix matching is not defined for open answers.
+    # Prefix matching is not defined for free-form answers.
     scores = results.get("head_scores")
     if not isinstance(scores, HeadScoresResult):
         return sets
@@ -234,7 +234,7 @@ def _set_claim(expected: Expected) -> Claim:
 
 
 def _beyond_bare(expected: Expected) -> Effect:
-    """Effect of a set of heads with demonstrations minus without: heads that read the query have both."""
+    """Effect of a set of heads with demonstrations minus without: heads that read the query have it in both."""
 
     def effect(run: Run) -> Interval | None:
         result: CompareHeadsResult = run[CompareHeadsResult]
@@ -248,7 +248,7 @@ def _beyond_bare(expected: Expected) -> Effect:
 
 
 def _carried(expected: Expected) -> Effect:
-    """Share of the effect of demonstrations on the right minus the taught logit that is lost without a set of heads."""
+    """Fraction of demonstrations' effect on right minus demonstrated label, in logits, that a set of heads carries."""
     true = expected.side == "true"
 
     def parts(run: Run) -> Parts | None:
@@ -265,14 +265,14 @@ def _carried(expected: Expected) -> Effect:
 
 
 def _harm(run: Run) -> Interval:
-    """How much false demonstrations lower the right minus the taught logit."""
+    """How much false demonstrations lower the right minus the demonstrated label's logit."""
     result: CompareHeadsResult = run[CompareHeadsResult]
     return mean_interval(result.plain[:, 0, 0] - result.plain[:, 0, 1])
 
 
 # --- the function vector in bare queries ---
 
-STEERING = "Function vector: added to a bare query it raises the right answer"
+STEERING = "Function vector: added to a bare query, it raises the right answer"
 
 
 def _steered(run: Run) -> Facts | None:
@@ -295,9 +295,9 @@ VECTOR_GAIN = Effect(
     "function vector gain, logits",
     _vector_gain,
     prompts=_vector_tested,
-    unclear="These heads carry no function vector that is clear: added to a bare query it changes the right answer by "
-    "{} logits, so this cannot be judged.",
-    unknown="Their function vector was not tested in bare queries, so this cannot be judged.",
+    unclear="The function vector of these heads has no clear effect: added to a bare query, it changes the right "
+    "answer by {} logits, so this cannot be judged.",
+    unknown="The function vector of these heads was not tested in bare queries, so this cannot be judged.",
 )
 VECTOR = Claim(
     STEERING, [VECTOR_GAIN], "steer", words=sentences("causal", "function_vector", _steered)
@@ -309,7 +309,7 @@ HARM = Effect(
     "harm of false demonstrations, logits",
     _harm,
     prompts=_compared,
-    unclear="False demonstrations do no clear harm, {} logits, so this cannot be judged.",
+    unclear="False demonstrations do no clear harm ({} logits), so this cannot be judged.",
 )
 NEEDS = {
     FUNCTION_VECTOR: (*DOES, VECTOR_GAIN),
@@ -321,7 +321,7 @@ NEEDS = {
 
 SET_CLAIMS = tuple(map(_set_claim, EXPECTED))
 
-# --- what answers follow ---
+# --- which labels answers follow ---
 
 OVERRIDE = "Override: answers follow false demonstrations rather than the truth"
 
@@ -350,7 +350,7 @@ FOLLOWED = Claim(
 
 # --- label priors ---
 
-CALIBRATED = "Calibration: without the label prior answers are better"
+CALIBRATED = "Calibration: removing the label prior improves answers"
 
 
 def _calibration(run: Run) -> Facts:
@@ -400,7 +400,7 @@ def _set_mean(expected: Expected) -> Mean:
         f"compare_heads-{expected.name.replace(' ', '_')}",
         without,
         ("seed",),
-        limits=f"what heads do that two sets share, which are left out of both; {SEEDS}",
+        limits=f"the effect of heads that two sets share, which are left out of both; {SEEDS}",
         told=(without, f"{expected.name} above random heads, logits"),
     )
 
@@ -429,7 +429,7 @@ CAUSAL = Study(
     takes="pair",
     kicker="Causal study · after Todd et al. 2024, Olsson et al. 2022, Halawi et al. 2023 and Yin and "
     "Steinhardt 2025",
-    source="Others on heads, vectors and priors",
+    source="Other work on heads, vectors and priors",
     gives={
         "compare_heads": CompareHeadsResult,
         "head_mediation": HeadMediationResult,

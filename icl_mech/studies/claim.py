@@ -20,7 +20,7 @@ DIFFERENCE = (-1.0, 1.0)
 """Range of differences of fractions."""
 
 LEAST = 0.1
-"""Default minimum share of the answer's gain that must depend on the claimed mechanism."""
+"""Default minimum fraction of the answer's gain that must depend on the claimed mechanism."""
 
 
 @runtime_checkable
@@ -48,9 +48,9 @@ class Evidence(NamedTuple):
 
     Attributes:
         interval: Estimate with its 95 % interval, and its controls.
-        prompts: Number of prompts it rests on; None if not known.
+        prompts: Number of prompts behind it; None if not known.
         sample: Number of units (prompts, seeds, tasks) that the interval averages, used for its p-value.
-        units: Number of units that more could be added to, see `would_do`.
+        units: Number of units to which more could be added, see `would_do`.
     """
 
     interval: Interval
@@ -61,24 +61,24 @@ class Evidence(NamedTuple):
 
 @dataclass(frozen=True)
 class Effect:
-    """A number of a run, with its interval over prompts.
+    """A number computed from a run, with its interval over prompts.
 
     Attributes:
         name: Its name in tables and for `Sweep.average`.
         of: `part.quantity`, such as `flow.share`, or a function of an `Analysis` that gives a number, an
-            interval (value, low, high) or labelled samples, and None if it cannot.
+            interval (value, low, high) or labelled samples, or None if the run does not hold it.
         null: Its value if there is no effect.
-        rising: The claim says that it lies above `null`; else below.
+        rising: True if the claim says that it lies above `null`, False if below.
         ends: Its range by definition, if known.
         measure: Effects with the same measure compare it with several controls, or estimate it in several ways: it
-            is clear if all of them are. Empty: a measure of its own.
+            is clear if all of them are. Empty: a separate measure.
         opposite: Threshold on the other side beyond which it shows the opposite of the claim; None: `null`.
-        prompts: Number of prompts it rests on; None: all prompts of the result.
+        prompts: Number of prompts behind it; None: all prompts of the result.
         parts: For a ratio of means, its numerator and denominator for each prompt of a run; None if it has none.
             Its mean over runs is the ratio of the means of both.
-        instead: An effect that may be clear instead, where a claim needs this one.
-        unclear: Message where a claim needs it and it is not clear; `{}` is its interval.
-        unknown: Message where a claim needs it and it was not measured.
+        instead: An effect that may be clear instead, if a claim needs this one.
+        unclear: Message if a claim needs it and it is not clear; `{}` is its interval.
+        unknown: Message if a claim needs it and it was not measured.
     """
 
     name: str
@@ -118,7 +118,7 @@ class Effect:
         return Interval(*value) if isinstance(value, tuple) and len(value) == 3 else None
 
     def count(self, run: Run) -> int | None:
-        """Number of prompts it rests on; None unless the effect defines it."""
+        """Number of prompts behind it; None unless the effect defines it."""
         try:
             return None if self.prompts is None else self.prompts(run)
         except MissingResult:
@@ -145,9 +145,9 @@ class Effect:
 
         Args:
             interval: Estimate with its 95 % interval; None if there is none.
-            prompts: Number of prompts it rests on.
+            prompts: Number of prompts behind it.
             sample: Number of units that it averages; None: the prompts.
-            units: Number of units that more could be added to; None: the prompts.
+            units: Number of units to which more could be added; None: the prompts.
             null: Replaces the null of the effect, on both sides.
         """
         level, opposite = (self.null, self.opposite) if null is None else (null, None)
@@ -175,15 +175,15 @@ class Claim:
     Attributes:
         text: The claim in words: a name, a colon, a sentence.
         effects: Effects it requires: every measure must be clear.
-        part: Result it rests on, or section of the page of a sweep.
-        needs: Effects that must be clear for the claim to be meaningful, else it cannot be judged, such as
+        part: Result that it uses, or section of the page of a sweep.
+        needs: Effects that must be clear for the claim to be meaningful; otherwise it cannot be judged. An example is
             `DOES` of `icl_mech.studies.competence` for claims on how the model does the task.
-        share: How much of the answer depends on the claimed mechanism, as a share of what demonstrations add. A claim
-            whose effects are clear is supported if this lies above `least`, and *present, not used* below it.
-        least: The least share.
+        share: How much of the answer depends on the claimed mechanism, as a fraction of what demonstrations add. A
+            claim whose effects are clear is supported if this lies above `least`, and *present, not used* below it.
+        least: The minimum of this fraction.
         unless: An effect that must not be clear together with those required: if it is, the claim is mixed.
         one: All its effects are one measure, see `Effect.measure`.
-        words: Sentences about one run, if there is more to say than effects and intervals.
+        words: Sentences about one run, if they say more than effects and intervals.
         averaged: The claim for means over tasks and seeds, if different.
     """
 
@@ -215,14 +215,14 @@ class Claim:
 
     @property
     def required_effects(self) -> tuple[Effect, ...]:
-        """All effects that its status rests on, except its needs."""
+        """All effects that determine its status, except its needs."""
         return (
             *self.effects,
             *(effect for effect in (self.share, self.unless) if effect is not None),
         )
 
     def result_in(self, run: Run) -> str:
-        """Name of the result of a run that it rests on; empty if the run does not hold it."""
+        """Name of the result of a run that it uses; empty if the run does not hold it."""
         names = (self.part, self.part.partition("-")[0])
         return next(
             (key for name in names if (key := key_now(name, run.results)) in run.results), ""
@@ -240,7 +240,7 @@ class Claim:
 
 
 def prompts_of(run: Run, part: str) -> int | None:
-    """Number of prompts that a result rests on."""
+    """Number of prompts behind a result."""
     part = key_now(part, run.results)
     origin = run.results[part].provenance if part in run.results else {}
     count = origin.get("prompts", {}).get("count")

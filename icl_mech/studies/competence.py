@@ -1,14 +1,14 @@
 """Preconditions of a claim on *how* a model does a task: it does the task, and demonstrations help it.
 
 A model does a task if its accuracy exceeds the majority-class baseline on the prompts of the run, including any
-shuffled or false labels and interventions. Pairs are judged by calibrated accuracy with true demonstrations, against
-one over the number of classes; open answers by accuracy, against one over the number of choices. A lens that is not
-the model's answer (`variant="reference"`) does not count.
+shuffled or false labels and interventions. Pairs are judged by calibrated accuracy with true demonstrations, compared
+with one over the number of classes; free-form answers by accuracy, compared with one over the number of choices. A lens
+that is not the model's answer (`variant="reference"`) does not count.
 
 Demonstrations help if the right answer is more likely with them than zero-shot (what is *used*), and more likely than
-with the same demonstrations under shuffled labels (what is *learnt from labels*). A claim needs enough of it:
-`LEAST_GAIN` of the loss that remains without them, or more right answers. Any text before a query changes its answer a
-little, and of a tiny gain any path may carry a large share. What was not measured is not clear.
+with the same demonstrations under shuffled labels (what is *learnt from labels*). A claim needs a large enough gain:
+`LEAST_GAIN` of the loss without demonstrations, or more right answers. Any text before a query changes its answer a
+little, and any path may carry a large fraction of a tiny gain. Effects that were not measured are not clear.
 """
 
 from collections.abc import Callable, Mapping
@@ -32,7 +32,7 @@ QUESTION = "Does the model do the task?"
 HELP = "Do demonstrations help it?"
 
 LEAST_GAIN = 0.1
-"""Minimum share of the loss (minus log-probability of the right answer) that demonstrations must remove, unless they
+"""Minimum fraction of the loss (minus log-probability of the right answer) that demonstrations must remove, unless they
 give more right answers."""
 
 
@@ -157,7 +157,7 @@ ABOVE_CONSTANT = Effect(
     _above,
     ends=DIFFERENCE,
     prompts=_prompts,
-    unclear="The model does not clearly do this task, accuracy minus baseline {}, so this cannot be judged.",
+    unclear="The model does not clearly do this task (accuracy minus baseline {}), so this cannot be judged.",
     unknown="Whether the model does this task was not measured, so this cannot be judged.",
 )
 ABLE = Claim(QUESTION, (ABOVE_CONSTANT,), words=_said)
@@ -189,21 +189,21 @@ def _enough(baseline: str, over: str, loss: str) -> Effect:
         opposite=0.0,
         instead=Effect(f"right answers gained {over}", _more_right(f"over_{baseline}")),
         unclear=f"Demonstrations remove {{}} of the {loss}, which is too little to judge this "
-        f"({LEAST_GAIN:g}, or more right answers).",
+        f"(at least {LEAST_GAIN:g}, or more right answers, is needed).",
     )
 
 
 OVER_ZERO_SHOT = Effect(
     "gain over zero-shot, nats",
     _gain("over_zero_shot"),
-    unclear="Demonstrations add nothing clear here, {} nats over zero-shot, so this cannot be judged.",
-    unknown="What demonstrations add over zero-shot was not measured (Gain), so this cannot be judged.",
+    unclear="Demonstrations have no clear gain over zero-shot here ({} nats), so this cannot be judged.",
+    unknown="The gain of demonstrations over zero-shot was not measured (Gain), so this cannot be judged.",
 )
 OVER_SHUFFLED = Effect(
     "gain over shuffled labels, nats",
     _gain("over_shuffled"),
-    unclear="Labels of demonstrations teach nothing clear here, {} nats over shuffled ones, so this cannot be judged.",
-    unknown="What labels teach beyond shuffled ones was not measured (Gain), so this cannot be judged.",
+    unclear="Demonstrations have no clear gain over shuffled labels here ({} nats), so this cannot be judged.",
+    unknown="The gain of demonstrations over shuffled labels was not measured (Gain), so this cannot be judged.",
 )
 
 ADDS = Claim(HELP, (OVER_ZERO_SHOT,), "gain", words=_added)
@@ -211,10 +211,10 @@ ADDS = Claim(HELP, (OVER_ZERO_SHOT,), "gain", words=_added)
 HELPED = (OVER_ZERO_SHOT, _enough("zero_shot", "over zero-shot", "zero-shot loss"))
 """Demonstrations help, and enough."""
 TAUGHT = (OVER_SHUFFLED, _enough("shuffled", "over shuffled labels", "loss with shuffled labels"))
-"""Labels of demonstrations teach something, and enough."""
+"""The model learns something from the labels of demonstrations, and enough."""
 
 DOES = (ABOVE_CONSTANT, *HELPED)
 """Needed by claims on how demonstrations are used."""
 
 OF_TASKS = (*DOES, *TAUGHT)
-"""If one of these is not clear, a task is no evidence for or against a claim that needs it."""
+"""If one of these is not clear, a task gives no evidence for or against a claim that needs it."""

@@ -2,9 +2,9 @@
 
 After arXiv 2504.00132. Edges between demonstrations and from the target to demonstrations have no matched random
 control: their rows hold hardly any other edges. So attention knockout must cost right answers, not only some of their
-logit, which any knockout lowers, and a stated share of what demonstrations add. For edges between demonstrations, right
-answers must also be lost when the edges stay but lead to demonstrations with other labels: a row whose usual keys are
-gone may lose answers for lack of any input.
+logit, which any knockout lowers, and a stated fraction of what demonstrations add. For edges between demonstrations,
+right answers must also be lost when the edges stay but lead to demonstrations with other labels: a row whose usual keys
+are gone may lose answers for lack of any input.
 """
 
 from collections.abc import Callable
@@ -40,7 +40,7 @@ def _steps(bench: Bench, prompts: PromptBatch, *, seed: int = 0) -> None:
 def _effects(name: str, edges: str, window: str, before: str | None = None) -> list[Effect]:
     """Effects of a knockout in a window, or compared with another window: on the right logit, and on right answers.
 
-    None where these edges were not cut in these windows.
+    None if these edges were not cut in these windows.
     """
 
     def effect(suffix: str, lost: Callable[[EdgeCutsResult], Interval | None]) -> Effect:

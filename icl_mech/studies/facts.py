@@ -85,11 +85,11 @@ def _model(origin: Mapping[str, Any]) -> Fact:
 def _task(source: Mapping[str, Any], prompts: Sequence[PromptBatch]) -> Fact:
     task = source.get("task", {})
     labels = list(task.get("labels", [])) or (list(prompts[0].labels) if prompts else [])
-    name = str(task.get("name") or "own prompts")
+    name = str(task.get("name") or "custom prompts")
     if not source and not prompts:
         return Fact("Task", "")
     if source.get("answers") == "open":
-        value = f"{name}, open answers"
+        value = f"{name}, free-form answers"
         return Fact("Task", value, str(task.get("source", "")).split(";")[0])
     classes = f"{name}, {len(labels)} classes" if labels else name
     return Fact("Task", classes, str(task.get("source", "")).split(";")[0])
@@ -113,13 +113,13 @@ def _prompts(
 
 
 SCORES = {
-    "sum": "label words scored whole, by log-probability",
-    "mean": "label words scored whole, by log-probability per token",
+    "sum": "label words scored as whole words, by log-probability",
+    "mean": "label words scored as whole words, by log-probability per token",
 }
 
 
 def _written(source: Mapping[str, Any]) -> Iterator[str]:
-    """How texts were tokenised and label words scored, where that differs from the default."""
+    """How texts were tokenised and label words scored, if that differs from the default."""
     if "exact_tokens" in source:
         yield "tokenised piece by piece (version 0.2 or earlier)"
     yield SCORES.get(source.get("score", "first"), "")

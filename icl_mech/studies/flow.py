@@ -20,7 +20,9 @@ from icl_mech.studies.nulls import PROMPTS, add_untrained
 from icl_mech.studies.study import DEFAULT, Study
 from icl_mech.studies.untrained import UntrainedFlow
 
-GIVEN = "All prompts share their demonstrations; intervals hold given these."
+GIVEN = (
+    "All prompts share the same demonstrations; intervals are conditional on these demonstrations."
+)
 
 
 def measurements(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 SLACK = 1.2
 """Memory that the allocator takes for a pass, as a multiple of the bytes in its tensors."""
 
-OF_NOISE = "The rehearsal came to this after passes that it fills with noise; a run may not."
+OF_NOISE = "The rehearsal, which fills passes with noise, raised this error after such passes; a real run may not."
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -111,7 +111,7 @@ class Forecast:
         """All runs, and their sum."""
         whole = duration(self.total("seconds")), _size(self.total("disk"))
         count = counted(sum(run.items for run in self.items), "run")
-        return "\n".join([*map(str, self.items), f"{count}: about {' and '.join(whole)} in all"])
+        return "\n".join([*map(str, self.items), f"{count}: about {' and '.join(whole)} in total"])
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""
@@ -143,7 +143,7 @@ def forecast(function: Callable[P, Any], *args: P.args, **kwargs: P.kwargs) -> F
     trials afterwards. Runs of a sweep share the trials of their model.
 
     Raises:
-        IclMechError: the call raises it; after passes the message adds that the rehearsal fills them with noise.
+        IclMechError: raised by the call; after passes, the message adds that the rehearsal fills them with noise.
     """
     known = outer.costs if (outer := stage()) else dict[int, Costs]()
     rehearsal, result, notes = Stage(), cast("object", None), list[str]()
@@ -160,7 +160,9 @@ def forecast(function: Callable[P, Any], *args: P.args, **kwargs: P.kwargs) -> F
         return Forecast(tuple(rehearsal.items))
     cpu, clock = cpu + time.process_time(), clock + time.perf_counter()
     if rehearsal.depends:
-        notes.append(f"Counted for typical results: later passes of {listed(rehearsal.depends)}.")
+        notes.append(
+            f"Later passes depend on results and are estimated for typical ones: {listed(rehearsal.depends)}."
+        )
     memory, free, needed, options = dict[str, int](), 0, 0, list[str]()
     ledgers = [ledger for ledger in rehearsal.ledgers.values() if ledger.calls]
     for ledger in ledgers:
@@ -207,7 +209,7 @@ def _most(
 
 
 def _fitting(ledger: Ledger, costs: Costs, free: int) -> Iterator[str]:
-    """Options with which it would fit, the mildest of each kind."""
+    """Options that would make it fit, the mildest of each kind."""
     sizes = sorted({load.call.batch for load in ledger.held}, reverse=True)
     budget, most = f"memory='{free / 2e9:.1g}GB', which recomputes blocks", _most(ledger, costs)
     ways: list[dict[str, dict[str, Any]]] = [

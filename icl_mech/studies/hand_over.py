@@ -1,14 +1,15 @@
-"""The claim of a hand-over: label words carry what demonstrations teach first, the target carries it last.
+"""The hand-over claim: label words carry what demonstrations teach first, the target carries it last.
 
 After arXiv 2605.04061 and 2504.00132. It is judged whenever a `Transplant` (activation patching) of label words and
 target was measured, as in `analyze(..., study="causal", measurements=[Transplant()])`.
 
 Any network, trained or not, gives the answer of the other run if the words themselves are swapped, or if the target
-is swapped at the end. So the claim is tested at a third and at five sixths of the depth, and requires most answers: of
+is swapped at the end. So the claim is tested at a third and at five sixths of the depth, and requires a majority: of
 the prompts that the runs answer differently, more than half must switch to the other run's answer, beyond the same
-number of random tokens of the same demonstrations, and beyond patching the other position. Randomly initialised
-networks hardly answer differently (so it cannot be judged), and mix the words into all other tokens before that depth.
-The claim is opposite only if fewer answers switch than with random tokens, or with the other position.
+number of random tokens of the same demonstrations, and beyond patching the other position. In randomly initialised
+networks the answers hardly differ (so it cannot be judged), and they mix the words into all other tokens
+before that depth. The claim is opposite only if fewer answers switch than with random tokens, or with the other
+position.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
 """The only judge: it turns the evidence on a claim's effects into its status and p-value, wherever it is shown.
 
-A page takes the evidence from one run, the page of a sweep from means over tasks and seeds; a sweep of a single run
-uses the run. Missing evidence has one meaning everywhere:
+The page of a run uses the evidence of that run, the page of a sweep uses means over tasks and seeds; a sweep of a
+single run uses the run. Missing evidence has one meaning everywhere:
 
 * an effect that a run does not hold, or whose interval is not finite: it cannot be judged;
 * an interval of zero width: all prompts have the same value, and the p-value is that of a sign test;
@@ -9,8 +9,8 @@ uses the run. Missing evidence has one meaning everywhere:
 * fewer than `FEWEST_PROMPTS` prompts: nothing can be judged;
 * an effect that the claim needs and that is not clearly above its null, or was not measured: it cannot be judged.
 
-A claim whose effects are clear is *supported* if the share of the answer that depends on it is clearly above the
-claim's least share, *present, not used* if it is clearly below, and *not shown* in between.
+A claim whose effects are clear is *supported* if the fraction of the answer that depends on it is clearly above the
+claim's minimum, *present, not used* if it is clearly below, and *not shown* in between.
 """
 
 from collections.abc import Callable, Sequence
@@ -36,9 +36,9 @@ STATEMENTS: tuple[Status, ...] = ("supported", "opposite", "present, not used")
 """Statuses that Holm's procedure corrects for the other claims."""
 
 NOTHING = (None,)
-"""Evidence on an effect that is not known."""
+"""Evidence on an unknown effect."""
 
-UNMEASURED = "How much of the answer depends on it was not measured."
+UNMEASURED = "How much of the answer depends on this was not measured."
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Verdict:
         claim: The claim, in words.
         status: Status of the claim, corrected for all claims tested with it (Holm).
         finding: Effect, interval, comparison and number of prompts, in one or two sentences.
-        result: Name of the result it rests on, which is a section of the page.
+        result: Name of the result it uses, which is a section of the page.
         measures: The measures it requires.
         alone: Its status if it were the only claim.
         p: One-sided p-value, the largest of the measures it requires. None if it cannot be judged; 1 if they
@@ -102,11 +102,11 @@ class Judgement:
 
     @property
     def remark(self) -> str:
-        """What the status leaves out, in a few words; may be empty."""
+        """What the status does not say, in a few words; may be empty."""
         if self.lacking:
             return self.lacking.rstrip(".")
         share = "" if self.claim.share is None else self.claim.share.name
-        # The share only matters if the effects are clear.
+        # The fraction only matters if the effects are clear.
         effects = [measure for measure in self.measures if measure.name != share]
         asked = together(*(measure.status for measure in effects)) == "supported"
         measures = [measure for measure in self.measures if measure.name != share or asked]
@@ -122,7 +122,7 @@ class Judgement:
             return ""
         if share.name not in self.effects:
             return UNMEASURED
-        return f"{share.name[:1].upper()}{share.name[1:]}: {said(self.effects[share.name])} (least share {self.claim.least:g})."
+        return f"{share.name[:1].upper()}{share.name[1:]}: {said(self.effects[share.name])} (minimum {self.claim.least:g})."
 
 
 Read = Callable[[Effect], Evidence | None]
@@ -143,7 +143,7 @@ def judge(claim: Claim, read: Read) -> Judgement:
     if claim.unless is not None and status == "supported":
         beside = claim.unless.required(*(known[claim.unless] or NOTHING)).status
         status = {"supported": "mixed", "cannot be judged": beside}.get(beside, status)
-    # An unknown share does not matter if the effects are not clear.
+    # An unknown fraction does not matter if the effects are not clear.
     known_p = [measure.p for measure in measures if measure.p is not None or measure.name != share]
     p = of_statement(status, known_p)
     effects = {
@@ -156,7 +156,7 @@ def judge(claim: Claim, read: Read) -> Judgement:
 
 
 def _used(status: Status, part: Required) -> Status:
-    """Status of a claim, given the share of the answer that depends on it; unchanged unless its effects are clear."""
+    """Status of a claim, given the fraction of the answer that needs it; unchanged unless its effects are clear."""
     if status != "supported":
         return status
     if part.status == "opposite":
@@ -174,7 +174,7 @@ def _lacking(claim: Claim, read: Read) -> str:
             return need.unknown or f"{name} was not measured, so this cannot be judged."
         if not all(map(isfinite, evidence.interval)):
             return f"{name} is undefined here, so this cannot be judged."
-        words = need.unclear or f"{name} is not clear, {{}}, so this cannot be judged."
+        words = need.unclear or f"{name} is not clear ({{}}), so this cannot be judged."
         return words.format(said(evidence.interval, sign=True))
     return ""
 
@@ -215,7 +215,7 @@ def _words(claim: Claim, run: Run) -> Words | None:
 
 
 def of_words(judgement: Judgement, words: Words) -> Verdict:
-    """A judgement in sentences: missing or disagreeing evidence first, the share of the answer last."""
+    """A judgement in sentences: missing or disagreeing evidence first, the fraction of the answer last."""
     claim, finding, brief = judgement.claim, words.finding, words.brief
     why = judgement.lacking or judgement.remark
     if why:
@@ -254,7 +254,7 @@ def _effects(claim: Claim, judgement: Judgement, prompts: int | None) -> str:
 def among_all(verdicts: Sequence[Verdict]) -> tuple[Verdict, ...]:
     """The verdicts after Holm's correction over all claims that can be judged.
 
-    If there is no effect at all, one family of claims in forty then shows something, as with a single claim.
+    If there is no effect at all, one family of claims in forty then shows one by chance, as with a single claim.
     """
     count = sum(judged.p is not None for judged in verdicts)
     stand = holm([judged.p for judged in verdicts])
@@ -268,9 +268,9 @@ def _demoted(judged: Verdict, count: int) -> Verdict:
     """The verdict on a claim that does not survive the correction for `count` claims."""
     if judged.p is None or judged.status not in STATEMENTS:
         return judged
-    among = f"among {counted(count, 'claim')} (Holm)"
+    among = f"after correction for {counted(count, 'claim')} (Holm)"
     finding = f"{judged.finding} Alone it would be {judged.status} (p = {judged.p:.2g}, one-sided), but not {among}."
-    brief = f"{judged.line} Alone {judged.status}, not {among}."
+    brief = f"{judged.line} Alone {judged.status}, but not {among}."
     remark = ", ".join([*filter(None, [judged.remark]), f"{judged.status} alone, but not {among}"])
     return replace(judged, status="not shown", finding=finding, brief=brief, remark=remark)
 
@@ -287,9 +287,11 @@ def of_run(claims: Sequence[Claim], run: Run) -> tuple[Verdict, ...]:
 
 
 def _more(judged: Verdict, run: Run) -> str:
-    """How many prompts would be enough; with one shared set of demonstrations, that it holds only given these."""
+    """How many prompts would be enough, and a note that this is conditional on shared demonstrations, if so."""
     advice = "" if judged.lacking else would_do(judged.measures)
     result = run.results.get(key_now(judged.result, run.results))
     if advice and result is not None and result.provenance.get("conditional_on_demonstrations"):
-        advice += " That holds given these demonstrations: for others it takes more seeds."
+        advice += (
+            " This is conditional on these demonstrations: other demonstrations need more seeds."
+        )
     return advice

@@ -42,7 +42,7 @@ from icl_mech.studies.shares import by_windows, carried, lost
 from icl_mech.studies.study import FEW, SEEDS, Mean, Study
 from icl_mech.studies.untrained import UntrainedFlow, beyond_untrained
 
-# --- what is measured ---
+# --- measurements ---
 
 
 def _steps(
@@ -55,7 +55,7 @@ def _steps(
     seed: int = 0,
     nulls: int | None = None,
 ) -> None:
-    """Measure everything in the paper; what the prompts do not allow is left out with a note."""
+    """Measure everything in the paper; measurements that the prompts do not allow are left out with a note."""
     width = max(1, bench.model.info.n_layers // 6)
     bench.measure(
         prompts,
@@ -189,7 +189,7 @@ def _cuts(run: Run) -> EdgeCutsResult | None:
 
 
 def _read(run: Run) -> tuple[Interval | None, Interval | None, int]:
-    """AUC in the last third, its change since the first, and number of prompts; classes with too few are left out."""
+    """AUC in the last third, its change from the first, and number of prompts; rare classes are left out."""
     result: ExtractionResult = run[ExtractionResult]
     last, change, prompts = result.judged_on
     return (None, None, prompts) if result.status == "cannot be judged" else (last, change, prompts)
@@ -202,7 +202,7 @@ TELLS = (
     Effect("late extraction", lambda run: _read(run)[0], 0.5, ends=(0.0, 1.0), **ATTENTION),
     Effect("rise of extraction", lambda run: _read(run)[1], ends=DIFFERENCE, **ATTENTION),
 )
-"""How strong the path looks in saliency and attention. The claim rests on what the answer loses without it."""
+"""How strong the path looks in saliency and attention. The claim itself tests what the answer loses without it."""
 
 EXTRACTION = Claim(
     LATE,
@@ -217,7 +217,7 @@ EXTRACTION = Claim(
     words=sentences("label_words", "deep_extraction", _late),
 )
 
-# === §3: what label words are good for, if they are anchors ===
+# === §3: applications of label words, if they are anchors ===
 
 # --- their states replace the demonstrations ---
 
@@ -257,7 +257,7 @@ SUFFICE = Claim(
 
 # --- their weights can be learned ---
 
-FACTORS = "Re-weighting: other weights of attention to label words give better answers"
+FACTORS = "Re-weighting: re-weighted attention to label words gives better answers"
 
 
 def _factors(run: Run) -> Facts:
@@ -280,7 +280,7 @@ REWEIGHTED = Claim(
     FACTORS, (GAIN,), "reweighting", words=sentences("label_words", "re_weighting", _factors)
 )
 
-# --- where they lie close together ---
+# --- confusion of classes whose label words lie close together ---
 
 NEARNESS = "Confusion: classes whose label words lie close together are confused"
 
@@ -354,11 +354,11 @@ MEANS = (
         ("seed",), limits=SEEDS,
     ),
     Mean(
-        "Does attention to label words tell the answer?", "Extraction", "extraction", "extraction AUC",
+        "Does attention to label words predict the answer?", "Extraction", "extraction", "extraction AUC",
         limits=FEW, told=("late extraction", "rise of extraction"),
     ),
     Mean(
-        "From which layer on is it informative?", "Share of extraction", "extraction-share", "extraction R",
+        "From which layer on is it informative?", "Fraction of extraction", "extraction-share", "extraction R",
         limits=FEW,
     ),
     Mean(

@@ -59,20 +59,20 @@ def measure(
         memory: Budget such as `"8GB"`: sets batch size and recomputation.
         path: `auto`, or `whole`: every position of every prompt is computed.
         progress: Show progress bars; None: in a terminal or notebook.
-        out: Folder that saves every result as soon as it is finished: the same call resumes where a
-            stopped one was. Results are recognised by model, prompts and variants.
+        out: Folder that saves every result as soon as it is finished: the same call resumes a
+            stopped one. Results are recognised by model, prompts and variants.
         wait: While another thread runs this model: True waits, False raises at once, a number
             waits at most that many seconds.
         plan: Run nothing; return the `Forecast` of rows, time, memory and disk instead.
 
     Raises:
-        RunError: no measurements, or a folder that holds results of something else.
+        RunError: no measurements, or a folder that holds results of another run.
         IclMechError: model, prompts or variants that would give wrong numbers.
     """
     making = Making(call_line(measure, locals()))
     if not measurements:
         raise RunError(
-            "Nothing to measure; give measurements such as icl_mech.measurements.Flow()."
+            "No measurements were given; give at least one, such as icl_mech.measurements.Flow()."
         )
     check_values(measurements)
     check_data(data)
@@ -92,13 +92,13 @@ def check_values(measurements: Sequence[AnyMeasurement[Any, Any]]) -> None:
     """
     if not isinstance(measurements, list | tuple):
         raise RunError(
-            f"measurements={shown(measurements)}; give a list of them, for one [Flow()]."
+            f"measurements={shown(measurements)} is not a list; give a list of measurements, such as [Flow()]."
         )
     for measurement in measurements:
         if not isinstance(measurement, AnyMeasurement):
             name = f"{measurement.__name__}()" if isinstance(measurement, type) else "Flow()"
             raise RunError(
-                f"{shown(measurement)} is not a measurement; give values such as {name}, not classes or "
+                f"{shown(measurement)} is not a measurement; give instances such as {name}, not classes or "
                 "names."
             )
 
@@ -149,7 +149,7 @@ class Making:
             resumed: Number of results that an earlier, stopped call had finished.
 
         Returns:
-            `date`, `call`, `setup` (the lines before it that make model and prompts, where
+            `date`, `call`, `setup` (the lines before it that make model and prompts, if
             known), `command` ("" without one), `device`, `seconds` and, if there are any,
             `resumed`.
         """
@@ -167,7 +167,7 @@ class Making:
 def analysis_of(
     bench: Bench, data: Prompts, making: Making, about: Mapping[str, Any] | None = None
 ) -> Analysis:
-    """The results on the bench as one `Analysis`; with a folder also as files."""
+    """The results on the bench as one `Analysis`, also saved as files if there is a folder."""
     prompts = data if isinstance(data, tuple) else (data,)
     made = {**making.done(bench.model, data, resumed=bench.resumed), **(about or {})}
     analysis = Analysis(bench.results, _title(bench.model, data), tuple(bench.notes), prompts, made)
@@ -266,7 +266,7 @@ def _prompts_line(model: LanguageModel, data: Prompts) -> list[str]:
     defaults = {parameter.name: parameter.default for parameter in known} | {
         "demonstrations": usual_way
     }
-    # The number alone would do, but "max" says how it was chosen.
+    # The number alone would be enough, but "max" says how it was chosen.
     source = {**source, **({"total": "max"} if "total_bound" in source else {})}
     for name in ("shots", "total", "n", "seed", "labels", "demonstrations", "balanced", "split"):
         always = name in ("shots", "total", "n", "seed")

@@ -1,4 +1,4 @@
-"""Untrained networks next to a model: the measurements of a study on randomly initialised networks.
+"""Untrained networks compared with a model: the measurements of a study on randomly initialised networks.
 
 Networks of one architecture on the same prompts are measured once per process and, with a folder,
 saved there. Each costs the memory of one more model while it is measured. Their curves are drawn as a grey band
@@ -77,7 +77,8 @@ def add_untrained(bench: Bench, data: Prompts, wanted: Wanted, nulls: int | None
     wanted = {name: request for name, request in wanted.items() if name in bench.results}
     if not count:
         bench.notes.append(
-            "No untrained networks were measured, beside which flow and attention mean more; nulls=3 does."
+            "No untrained (randomly initialised) networks were measured to compare flow and attention with; "
+            "nulls=3 measures three."
         )
         return
     check_nulls(count)
@@ -211,12 +212,12 @@ class UntrainedCurves(Result):
         """Mean and range of the networks."""
         low, middle, high = self._range()
         return LayerCurves(
-            title="Networks that learned nothing",
+            title="Untrained networks",
             names=self.names,
             values=middle,
             low=low,
             high=high,
-            y_title="as in the figure of the model",
+            y_title="as in the model's figure",
             note=self._note(),
             x=self.x,
         )

@@ -1,7 +1,7 @@
 """The study of *Overthinking the Truth*, §§3-5, on any model and prompts.
 
 Halawi et al. 2023 (ICLR 2024, arXiv 2307.09476): false demonstrations do harm, from a critical layer on, so
-that earlier layers answer better. Which heads do it: `overthinking_heads`.
+that earlier layers answer better. For the heads responsible, see `overthinking_heads`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -53,7 +53,7 @@ LATE = "late_ablation"
 HEADS = 5
 """Number of heads that are chosen and ablated (the paper's number)."""
 
-# --- what is measured ---
+# --- measurements ---
 
 
 def _steps(
@@ -65,7 +65,7 @@ def _steps(
     nulls: int | None = None,
     threshold: float = HALF,
 ) -> None:
-    """Measure everything in the paper; what the prompts do not allow is left out with a note."""
+    """Measure everything in the paper; measurements that the prompts do not allow are left out with a note."""
     own_weights = not bench.model.info.processed_weights
     of_heads = (HeadScores(seed=seed), MatchingByLayer()) if own_weights else ()
     bench.measure(
@@ -80,20 +80,20 @@ def _steps(
         _heads(bench, pair, heads_from, seed)
     else:
         bench.notes.append(
-            "Heads and ablations left out: they are defined on the checkpoint's own weights, and "
-            f"those of {bench.model.info.name!r} are processed (norms folded or weights centred)."
+            "Heads and ablations left out: they are defined for the checkpoint's original weights, but "
+            f"the weights of {bench.model.info.name!r} are processed (norms folded or weights centred)."
         )
     add_untrained(bench, pair, {"layer_accuracy": (LayerAccuracy(), 3 * PROMPTS)}, nulls)
     if pair[0].has_classes:
         bench.keep("published", overthinking_numbers(bench.results))
     else:
         bench.notes.append(
-            "Published numbers left out: they are calibrated accuracies of tasks with classes."
+            "Published numbers left out: they are calibrated accuracies, which only tasks with classes have."
         )
 
 
 def _heads(bench: Bench, pair: Pair, heads_from: HeadsFrom, seed: int) -> None:
-    """Measure where the top heads attend, and the effect of ablating heads chosen on another task."""
+    """Measure the attention of the top heads, and the effect of ablating heads chosen on another task."""
     scores = bench.results.get("head_scores")
     if isinstance(scores, HeadScoresResult):
         bench.measure(pair, HeadAttention(scores.top(HEADS), first=1))
@@ -107,8 +107,8 @@ def _heads(bench: Bench, pair: Pair, heads_from: HeadsFrom, seed: int) -> None:
     else:
         if by_number:
             bench.notes.append(
-                f"No heads were chosen or ablated: {by_number[0]!r} may go by the number of a "
-                "prompt, and heads are chosen on prompts of another task."
+                f"No heads were chosen or ablated: {by_number[0]!r} may depend on the index of a "
+                "prompt, but heads are chosen on prompts of another task."
             )
         else:
             bench.measure(others, optional=[FalseInduction(HEADS, seed)])
@@ -123,11 +123,11 @@ def _heads(bench: Bench, pair: Pair, heads_from: HeadsFrom, seed: int) -> None:
 def _late(
     bench: Bench, pair: Pair, leaving: EarlyExitResult, by_number: list[Intervention], seed: int
 ) -> None:
-    """Zero the layers after the exit, on the prompts that did not choose it."""
+    """Zero the layers after the exit, on the prompts that were not used to choose it."""
     if by_number:
         bench.notes.append(
-            f"No late layers were ablated: {by_number[0]!r} may go by the number of a prompt, and "
-            "they are tested on one half of the prompts."
+            f"No late layers were ablated: {by_number[0]!r} may depend on the index of a prompt, but "
+            "late layers are tested on one half of the prompts."
         )
         return
     if without := bench.model.without_pattern:
@@ -162,7 +162,7 @@ HARMFUL = Claim(
 
 # --- from a layer on ---
 
-CRITICAL = "Critical layer: after the first quarter of the layers the two sides part further"
+CRITICAL = "Critical layer: true and false demonstrations diverge further after the first quarter of the layers"
 
 
 def _growth(run: Run) -> Interval | None:
@@ -184,7 +184,7 @@ def _critical(run: Run) -> Facts:
 
 
 def _still_read(run: Run) -> Interval | None:
-    """Share of answers that change with the target cut off from false demonstrations after the first quarter."""
+    """Fraction of answers that change with the target cut off from false demonstrations after the first quarter."""
     cuts: EdgeCutsResult = run[EdgeCutsResult]
     window = "last ¾"
     if "aggregate" not in cuts.edges or window not in cuts.windows:
@@ -218,12 +218,12 @@ def _overthinking(run: Run) -> Facts:
 
 
 def _weakest(result: EarlyExitResult, side: str) -> int:
-    """The task whose accuracy changes least, in its interval."""
+    """The task whose change of accuracy has the smallest lower end of its interval."""
     return min(range(len(result.tasks)), key=lambda task: result.overthinking(task, side).low)
 
 
 def _change(side: str) -> Effect:
-    """Change of accuracy by early exit, on prompts that did not choose the layer; the least over tasks sharing it."""
+    """Change of accuracy by early exit, on prompts not used to choose the layer; the weakest of tasks that share it."""
 
     def effect(run: Run) -> Interval | None:
         result: EarlyExitResult = run[EarlyExitResult]
@@ -240,7 +240,7 @@ def _change(side: str) -> Effect:
 
 
 def _exit_above_chance(run: Run) -> Interval | None:
-    """Calibrated accuracy after the exit above chance, with false demonstrations, on prompts that did not choose it.
+    """Calibrated accuracy after the exit above chance, with false demonstrations, on prompts not used to choose it.
 
     None at the embedding, which is the same for all prompts, and if accuracy by layer comes from other pairs.
     """
@@ -312,11 +312,11 @@ MEANS = (
         "accuracy by layer", ("seed",), by_task=True, limits=SEEDS, options={"panels": "task"},
     ),
     Mean(
-        "How does the gap grow with the share of false labels?", "Gap by dose", "dose", "gap by dose",
+        "How does the gap grow with the fraction of false labels?", "Gap by dose", "dose", "gap by dose",
         limits=FEW, options={"x": "false_share"}, always=True,
     ),
     Mean(
-        "How many demonstrations does it take?", "Accuracy by demonstrations", "context_accuracy",
+        "How many demonstrations are needed?", "Accuracy by demonstrations", "context_accuracy",
         "accuracy by demonstrations, last layer", limits=SEEDS,
     ),
     Mean(

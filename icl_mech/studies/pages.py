@@ -43,11 +43,11 @@ class Shown(Run, Protocol):
 
     @property
     def notes(self) -> Sequence[str]:
-        """What was left out and why."""
+        """Omitted measurements, with reasons."""
 
     @property
     def made(self) -> Mapping[str, Any]:
-        """Date, call, command and study, where known."""
+        """Date, call, command and study, if known."""
 
 
 ABOUT = {"Model": "{}", "Task": "{}", "Prompts": "{}", "Demonstrations": "demonstrations: {}"}
@@ -56,9 +56,11 @@ ABOUT = {"Model": "{}", "Task": "{}", "Prompts": "{}", "Demonstrations": "demons
 MOST_FIRST = 2
 """Maximum number of figures on the first level."""
 
-_MODEL = '# Your model of another source than load_model: put how you load it here.\nmodel = load_model("{}")'
-_PROMPTS = '# Prompts of your own: "run" is the folder of report.save("run").\nprompts = load("run").prompts'
-"""Lines that stand in for a model or prompts that the run does not say how to make."""
+_MODEL = (
+    '# The run does not record how this model was loaded: load it here.\nmodel = load_model("{}")'
+)
+_PROMPTS = '# Custom prompts: "run" is the folder written by report.save("run").\nprompts = load("run").prompts'
+"""Placeholder lines for a model or prompts if the run does not record how to make them."""
 
 
 def page_of(run: Shown) -> Page:
@@ -136,7 +138,7 @@ def unknown(made: Mapping[str, Any]) -> list[str]:
         return []
     place = f" ({made['study_at']})" if made.get("study_at") else ""
     return [
-        f"The study {name!r} is not known here, so its claims were not judged; import the module that "
+        f"The study {name!r} is not defined in this session, so its claims were not judged; import the module that "
         f"defines it{place} and load the run again."
     ]
 
@@ -152,7 +154,7 @@ def _heading(study: Study | None, run: Shown, verdicts: Sequence[Verdict]) -> tu
 
 
 def _command(made: Mapping[str, Any], origin: Mapping[str, Any]) -> str:
-    """The command line, or a runnable script with comments for what it cannot know."""
+    """The command line, or a runnable script with comments for the parts that are not recorded."""
     if made.get("command") or not made.get("call"):
         return str(made.get("command", ""))
     setup, call = list(map(str, made.get("setup", ()))), str(made["call"])
@@ -179,7 +181,8 @@ def _limits(results: Mapping[str, Result], notes: Sequence[str]) -> list[str]:
     )
     if shared and not any("share" in note for note in given):
         intervals = (
-            intervals[:-1] + "; all prompts share one set of demonstrations, so they hold given it."
+            intervals[:-1]
+            + "; all prompts share one set of demonstrations, so they are conditional on it."
         )
     ends = kinds_of_ends(results)
     halves = half_precision(result.provenance for result in results.values())
@@ -187,7 +190,7 @@ def _limits(results: Mapping[str, Result], notes: Sequence[str]) -> list[str]:
 
 
 def sections_of(run: Shown) -> list[Section]:
-    """The sections of a page: figures with what each one shows."""
+    """The sections of a page: figures with their texts."""
     results, prompts, sections = run.results, run.prompts, []
     study = study_of(results, run.made)
     chosen = study.sections if study is not None and study.sections else tuple(results)
@@ -224,7 +227,7 @@ def sections_of(run: Shown) -> list[Section]:
 def levels(
     sections: Sequence[Section], named: Sequence[str], last: Sequence[str] = ()
 ) -> list[Section]:
-    """The sections with two figures first: those of the named results, else the first available; `last` comes last."""
+    """The sections with two figures first, from the named results or else the first available; `last` comes last."""
     drawn = [i for i, section in enumerate(sections) if section.figure is not None]
     drawn.sort(key=lambda i: sections[i].key in last)
     of_named = [i for name in named for i in [i for i in drawn if sections[i].key == name][:1]]
@@ -315,7 +318,7 @@ def _numbers(result: Result) -> "pd.DataFrame | None":
 def prompt_of(
     results: Mapping[str, Result], prompts: Sequence[PromptBatch] = ()
 ) -> PromptText | None:
-    """The prompt that the run knows most about; None if it knows none."""
+    """The prompt about which the run holds most; None if it holds none."""
     attention = next(
         (result for result in results.values() if isinstance(result, HeadAttentionResult)), None
     )
@@ -343,7 +346,7 @@ def _attention(
     prompt_text, match = strips_text(strips(result)), _matching(result.tokens[0], prompts)
     lead = (
         _which(match, prompts, len(result.tokens))
-        + f" Choose a head to see where it looks from {result.row}."
+        + f" Choose a head to see where it attends from {result.row}."
     )
     if match:
         text, end = _text(match[0], lead), len(prompt_text.tokens)

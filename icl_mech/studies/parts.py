@@ -45,13 +45,13 @@ class Parts:
         kinds = [study.gives[name] for study in known_studies().values() if name in study.gives]
         if kinds and not isinstance(result, tuple(kinds)):
             raise ResultError(
-                f"{name!r} of this analysis is a {type(result).__name__}, not a "
-                f"{kinds[0].__name__}; take it as analysis[{name!r}]."
+                f"The result {name!r} of this analysis is a {type(result).__name__}, but a "
+                f"{kinds[0].__name__} was expected under this name; get it with analysis[{name!r}]."
             )
         return result
 
     def _missing(self, name: str) -> MissingResult:
         return MissingResult(
-            f"This analysis has no {name!r}; it holds {', '.join(self.results) or 'nothing'}. "
+            f"This analysis has no result {name!r}; it holds {', '.join(self.results) or 'nothing'}. "
             f"{near_matches(name, self.results) if self.results else ''}".rstrip()
         )

@@ -1,4 +1,4 @@
-"""Power, measured on planted circuits: how often a claim is supported at a given effect size.
+"""Power, measured on planted networks (synthetic, with a known circuit): rates of support by effect size.
 
 `power.json` holds the counts of `tests/benchmarks/graded_power.py`: planted circuits of graded strength, by
 number of prompts (or pairs, if true and false demonstrations are compared). Rates are fitted so that they never
@@ -16,18 +16,18 @@ import numpy as np
 
 UNITS = {
     "isolation": "label loyalty lost beyond random tokens",
-    "share": "share of what demonstrations add that the target reads from label words",
+    "share": "fraction of what demonstrations add that the target reads from label words",
     "harm": "accuracy lost to false demonstrations",
-    "growth": "growth of the gap since the first quarter of the layers",
-    "leaving": "accuracy gained by leaving early",
+    "growth": "growth of the gap after the first quarter of the layers",
+    "leaving": "accuracy gained by exiting early",
     "matching": "prefix matching above shuffled labels, of the best head",
     "ablation": "accuracy gained without the heads",
     "late": "accuracy gained without late attention",
-    "removal": "share of pairs whose right logit moves by 1 or more against the taught one",
-    "steering": "share of queries whose right logit rises by 1 or more above the others",
-    "override": "answers that follow the label taught minus those that follow the truth",
-    "moved": "share of pairs whose answer is moved with the label words early",
-    "needed": "share of prompts whose right logit falls by 1 or more against the others",
+    "removal": "fraction of pairs whose right logit moves by 1 or more relative to the demonstrated label's",
+    "steering": "fraction of queries whose right logit rises by 1 or more relative to the others",
+    "override": "answers that follow the demonstrated label minus answers that follow the truth",
+    "moved": "fraction of pairs whose answer moves with the label words early",
+    "needed": "fraction of prompts whose right logit falls by 1 or more relative to the others",
 }
 """Units of effects, by measure."""
 
@@ -71,7 +71,7 @@ class Power:
         return tuple(sorted({cell.n for cell in self.cells}))
 
     def at(self, effect: float, n: int) -> float | None:
-        """Fraction of runs that support the claim at this effect, with the largest measured number of prompts up to n.
+        """Fraction of models that support the claim at this effect, at the largest measured number of prompts up to n.
 
         None if the effect is larger, or n smaller, than any that was measured.
         """

@@ -1,4 +1,4 @@
-"""Published numbers of the two papers next to those of a run: orientation, not a target (other models, other tasks).
+"""Published numbers of the two papers next to those of a run: a guide, not a target (models and tasks differ).
 
 Sources:
 
@@ -93,10 +93,10 @@ HEAD_ABLATION = {
     "tweet_eval_stance_feminist": AblatedTask(52.00, 31.53, 38.60),
     "tweet_eval_stance_atheism": AblatedTask(52.53, 22.07, 32.43),
 }
-"""Accuracy with the five false induction heads of GPT-J ablated: the 14 tasks besides Unnatural."""
+"""Accuracy with the five false induction heads of GPT-J ablated: the 14 tasks other than Unnatural."""
 
 GAP_REDUCTION = {"mean_of_ratios": 38.98, "ratio_of_means": 33.28}
-"""Share of the gap that this closes, in %: as published, and as computed by `gap_reduction` by default."""
+"""Fraction of the gap that this closes, in %: as published, and as computed by `gap_reduction` by default."""
 
 RANDOM_HEADS_GAP_REDUCTION = 3.97
 """The same for random heads, mean of the ratios of the tasks."""
@@ -143,7 +143,7 @@ class PublishedNumbers(Result):
     def drawing(self) -> Table:
         """The rows as a table."""
         return Table(
-            title="Published numbers beside these",
+            title="Published numbers next to these",
             columns=("quantity", "published", "here"),
             rows=self.rows,
             note=self.source,
@@ -164,20 +164,20 @@ class PublishedNumbers(Result):
         return [
             Figure(
                 question="How do the published numbers compare?",
-                answer=f"{counted(len(self.rows), 'number')} of the paper beside the same quantities "
-                "here: they tell the size of the effects there, not what should come out here.",
-                caption=f"**Published numbers beside those of this run.** Published: {self.source}. Here: in "
-                "brackets 95 % intervals over prompts. Where the paper has only a picture, nothing "
-                "is listed.",
-                limits="a replication or its failure: model, data sets, prompts and numbers of "
+                answer=f"{counted(len(self.rows), 'number')} from the paper next to the same quantities "
+                "here: they show the size of the effects there, not what to expect here.",
+                caption=f"**Published numbers next to those of this run.** Published: {self.source}. Here: 95 % "
+                "intervals over prompts in brackets. Results that the paper shows only as a picture are "
+                "not listed.",
+                limits="whether the paper replicates: model, data sets, prompts and numbers of "
                 "demonstrations differ.",
                 short="Published numbers",
             )
         ]
 
     def summary(self) -> str:
-        """Where the published numbers come from."""
-        return f"{len(self.rows)} quantities beside those of {self.source}"
+        """Source of the published numbers."""
+        return f"{len(self.rows)} quantities next to those of {self.source}"
 
     def plain_table(self) -> "pd.DataFrame":
         """One row per quantity."""

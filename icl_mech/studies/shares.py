@@ -1,7 +1,7 @@
-"""How much of the answer goes through a path: the cost of cutting it, as a share of what demonstrations add.
+"""How much of the answer goes through a path: the cost of cutting it, as a fraction of what demonstrations add.
 
-Let a be the log-probability of the right answer, c the same with the path cut, and z the same zero-shot. The share is
-the mean of a − c divided by the mean of a − z, over the same prompts, with the interval of a ratio of paired means.
+Let a be the log-probability of the right answer, c the same with the path cut, and z the same zero-shot. The fraction
+is the mean of a − c divided by the mean of a − z, over the same prompts, with the interval of a ratio of paired means.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from icl_mech.metrics.ratios import ratio_interval
 from icl_mech.studies.claim import Effect, Run
 
 LOSS = "the loss of the right answer's log-probability"
-"""The common measure of effects of cut edges."""
+"""The measure that all effects of cut edges share."""
 
 
 Parts = tuple[Float[Tensor, " batch"], Float[Tensor, " batch"]]
@@ -35,9 +35,9 @@ def lost_and_added(run: Run, edges: str, window: str) -> Parts | None:
 
 
 def share_of_gain(run: Run, edges: str, window: str) -> Interval | None:
-    """Share of the gain over zero-shot that is lost with these edges cut; None if it was not measured.
+    """Fraction of the gain over zero-shot that is lost with these edges cut; None if it was not measured.
 
-    Not-a-number where the gain is not clear.
+    Not-a-number if the gain is not clear.
     """
     parts = lost_and_added(run, edges, window)
     return None if parts is None else ratio_interval(*parts)
@@ -54,7 +54,7 @@ def ratio(name: str, parts: Callable[[Run], Parts | None], **more: Any) -> Effec
 
 
 def carried(name: str, edges: str, window: str) -> Effect:
-    """The share of the gain that is lost with edges cut, as an effect of a claim.
+    """The fraction of the gain that is lost with edges cut, as an effect of a claim.
 
     Args:
         name: Name of the effect, in words.
@@ -85,7 +85,7 @@ def lost(name: str, edges: str, window: str) -> tuple[Effect, ...]:
 
 
 def by_windows(run: Run, edges: str) -> dict[str, Interval]:
-    """The share in every window that was cut."""
+    """This fraction in every window that was cut."""
     cuts: EdgeCutsResult = run[EdgeCutsResult]
     shares = {window: share_of_gain(run, edges, window) for window in cuts.windows}
     return {window: share for window, share in shares.items() if share is not None}

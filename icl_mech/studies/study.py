@@ -29,8 +29,8 @@ DEFAULT = "default"
 OF_MEASUREMENTS = "measurements"
 """Replaces the name of a study when measurements were chosen one by one."""
 
-FEW = "fewer than about ten tasks or seeds say little of others of their kind."
-SEEDS = "seeds draw their queries from the same examples."
+FEW = "how other tasks or seeds would behave, if there are fewer than about ten of them."
+SEEDS = "variation over independent queries: seeds draw theirs from the same examples."
 
 
 @dataclass(frozen=True)
@@ -44,10 +44,10 @@ class Mean:
         quantity: The averaged quantity: an effect or its name, or `part.quantity`.
         over: Dimensions that are averaged.
         by_task: One curve or panel per task; left out if there is only one task.
-        limits: What does not follow from it.
+        limits: Conclusions that do not follow from it.
         options: Options of the drawing.
         told: Quantities that the sentence above it reports.
-        always: Drawn if there is anything to draw, whatever results the runs hold.
+        always: Drawn if there is anything to draw, independent of the results that the runs hold.
     """
 
     question: str
@@ -75,7 +75,7 @@ class Study:
         claims: Tested on the pages of runs and sweeps.
         headline: The question of its page, such as `"Does {model} look back on {task}?"`, answered by the
             first claim; or a function of results, verdicts, model and task that gives question and answer.
-        optional: Further measurements, left out with a note where they are not possible.
+        optional: Further measurements, left out with a note if they are not possible.
         steps: `steps(bench, data, **options)` for measurements that depend on earlier results. Its
             keyword parameters are options, which `analyze` passes on.
         takes: One set of prompts, a pair (true, false) of `build_prompt_pairs`, or texts.
@@ -85,7 +85,7 @@ class Study:
         sections: Results that are shown on the page; empty: all of them.
         first: Results whose first figures appear on the first level of the page; empty: the first two.
         omits: Figures (`result.show`) that the page leaves out because another one shows the same.
-        quantities: Quantities that `Sweep.average` knows by name, besides the effects of the claims.
+        quantities: Quantities that `Sweep.average` knows by name, in addition to the effects of the claims.
         means: Figures of a sweep's page; empty: the effects of the claims.
         known_by: True if a run that does not name its study belongs to this one, given the types of its results.
     """
@@ -116,19 +116,19 @@ class Study:
         check_fields(self)
         if not re.fullmatch(r"[a-z][a-z0-9_]*", self.name) or self.name == OF_MEASUREMENTS:
             raise RunError(
-                f"name={shown(self.name)}; give a study a name of small letters, digits and _, other than "
-                f"{OF_MEASUREMENTS!r}."
+                f"name={shown(self.name)} cannot be the name of a study; use lower-case letters, digits and _, "
+                f"beginning with a letter, and not {OF_MEASUREMENTS!r}."
             )
         if self.name in _OWN:
             raise RunError(
-                f"name={self.name!r} is a study of icl_mech; give your own another name."
+                f"name={self.name!r} is already the name of an icl_mech study; give your study another name."
             )
         known = {effect.name: effect for name in _OWN for effect in _KNOWN[name].effects}
         for effect in self.effects:
             if known.get(effect.name, effect) != effect:
                 raise RunError(
-                    f"{effect.name!r} is an effect or quantity of icl_mech, which averages of sweeps would take; "
-                    "give your own another name."
+                    f"{effect.name!r} is already the name of an icl_mech effect or quantity, which averages of sweeps "
+                    "would use instead of yours; give yours another name."
                 )
         _KNOWN[self.name] = self
 
@@ -162,10 +162,10 @@ class Study:
         )
 
     def check(self, data: Prompts) -> None:
-        """Refuse prompts of another kind.
+        """Reject prompts of the wrong kind.
 
         Raises:
-            PromptError: one set where a pair is needed, or the reverse.
+            PromptError: one set instead of a pair, or the reverse.
         """
         pair = isinstance(data, tuple)
         if self.pair and not pair:
@@ -176,7 +176,8 @@ class Study:
         if pair and not self.pair:
             paired = [repr(study.name) for study in known_studies().values() if study.pair]
             raise PromptError(
-                f"A pair of prompt sets is for study={' or '.join(paired)}; give one set here."
+                f"The {self.name} study takes one set of prompts, but a pair was given; give one set, or use "
+                f"study={' or '.join(paired)}."
             )
 
     def run(
@@ -266,7 +267,7 @@ def settle(*studies: Study) -> None:
 
 
 def known_studies() -> dict[str, Study]:
-    """All studies by name: those of the package, then custom ones in the order they were made."""
+    """All studies by name: built-in studies, then custom ones in the order they were created."""
     for study_class in _derived(Study):
         if study_class not in _TRIED and all(
             type(study) is not study_class for study in _KNOWN.values()
@@ -311,5 +312,5 @@ def study_named(
     known = known_studies()
     name: Any = DEFAULT if given is None else given
     if not isinstance(name, str) or name not in known:
-        raise error(f"study={shown(given)}. {near_matches(name, known)}")
+        raise error(f"study={shown(given)} is not a known study. {near_matches(name, known)}")
     return known[name]

@@ -107,7 +107,9 @@ def goal_of(
     if until is None and most is None:
         return None
     if until is None:
-        raise RunError(f"most={most} bounds the prompts of until=; give until=, or leave it out.")
+        raise RunError(
+            f"most={most} limits the prompts of until=, which was not given; give until=, or leave out most=."
+        )
     halves: dict[Effect, Any] = {}
     if isinstance(until, Mapping) and until:
         halves = {_effect(name, study, besides): half for name, half in until.items()}
@@ -116,14 +118,14 @@ def goal_of(
         halves = dict.fromkeys(effects, until)
     if not halves:
         raise RunError(
-            f"until={shown(until)}: the {study.name} study has no claim with an effect; name what is to be narrow, "
-            "until={'predictions.accuracy': 0.1}."
+            f"until={shown(until)}: the {study.name} study has no claim with an effect; name the quantity whose "
+            "interval should be narrow, such as until={'predictions.accuracy': 0.1}."
         )
     for half in halves.values():
         if isinstance(half, bool) or not isinstance(half, int | float) or not 0 < half < inf:
             raise RunError(
-                f"until={shown(half)}; give half the width that a 95 % interval may have, a number above 0 such "
-                "as 0.1, or {effect: number}."
+                f"until={shown(half)} is not a width; give the maximum half-width of the 95 % interval, a number above "
+                "0 such as 0.1, or {effect: number}."
             )
     return Goal(halves, most)
 
@@ -139,7 +141,9 @@ def _effect(name: object, study: Study, besides: Sequence[AnyMeasurement[Any, An
     elif effect.name in effects:
         return effect
     near = near_matches(name, [*effects, *(f"{part_name}.…" for part_name in parts)])
-    raise RunError(f"until= names {shown(name)}, no effect of the {study.name} study. {near}")
+    raise RunError(
+        f"until= names {shown(name)}, which is not an effect of the {study.name} study. {near}"
+    )
 
 
 def _number(kind: type, quantity: str) -> bool:
@@ -165,7 +169,7 @@ def in_stages(
 
     Args:
         goal: The requested precision.
-        prompts: The prompts given, at most those of the first stage.
+        prompts: The given prompts, at most as many as in the first stage.
         model: The model for which they were built.
         run: Measures prompts, with a folder for finished results.
         out: Folder of the run; every stage has a subfolder, `stages/48`.
@@ -177,11 +181,15 @@ def in_stages(
     n = max(FIRST, len(prompts[0] if isinstance(prompts, tuple) else prompts))
     asked = goal.most or GROWTH * n
     if asked < n:
-        raise RunError(f"most={asked} is less than the first {n} prompts of until=; give more.")
+        raise RunError(
+            f"most={asked} is less than the {n} prompts of the first stage of until=; give a larger number."
+        )
     most = room(prompts, model, n, asked)
     folder = None if out is None else given_path(out, option="out")
     if folder is not None and not (is_vacant(folder) or isdir(folder / STAGES)):
-        raise RunError(f"{str(out)!r} holds a run without until=; choose another folder.")
+        raise RunError(
+            f"{str(out)!r} holds a run that was made without until=; choose another folder."
+        )
     kept, stages = prepared_folder(folder), list[dict[str, Any]]()
     if (rehearsal := stage()) is not None:
         rehearsal.depends[f"until=, the last stage counted with {most} prompts"] = None
@@ -211,12 +219,14 @@ def _told(record: Mapping[str, Any], most: int) -> str:
 
     asked = listed(f"{name} (at most {half:g})" for name, half in record["half_widths"].items())
     last = record["stages"][-1]["half_widths"]
-    text = (
-        f"until: half the 95 % interval of {asked} is {', '.join(map(reached, record['stages']))}."
-    )
+    text = f"until: the half-width of the 95 % interval of {asked} is {', '.join(map(reached, record['stages']))}."
     if none := [name for name, width in last.items() if width is None]:
-        text += f" Without an interval, so that this was not reached: {listed(none)}."
+        text += f" No interval, so the target was not reached: {listed(none)}."
     if all((last[name] or 0.0) <= half for name, half in record["half_widths"].items()):
         return text
-    more = "most= allows more" if most == record["most"] else "the task has no more examples"
-    return f"{text} That was not reached: {more}."
+    more = (
+        "a larger most= allows more prompts"
+        if most == record["most"]
+        else "the task has no more examples"
+    )
+    return f"{text} The target was not reached; {more}."

@@ -1,8 +1,8 @@
 """Untrained networks as a control for information flow: the threshold that a claim about it must exceed.
 
 Per edge, nearly all saliency of late layers flows to the target in any causal network: S_wp is 0 in
-the last layer by definition, and few edges carry the rest. So label words are compared with random
-tokens in their place, and the difference is compared with the same difference in randomly initialised networks
+the last layer by definition, and few edges carry the rest. So label words are compared with a
+random-token baseline, and the difference is compared with the same difference in randomly initialised networks
 of the same architecture. The 95 % prediction interval for one more of them, from k, is mean ± t s sqrt(1 + 1/k);
 the whole interval of a claim must lie beyond it.
 """
@@ -29,10 +29,10 @@ CURVES = ("S_pq", "S_wp above random tokens", "S_pq above random tokens")
 BEYOND = Definition(
     "beyond untrained networks",
     r"\Delta_{\text{low}} > \bar{\Delta}_0 + t_{k-1,\,0.975}\; s_0 \sqrt{1 + 1/k}",
-    "Δ is the share of saliency per edge of label words minus that of random tokens near them, with the "
-    "lower end of its interval; Δ₀ the same of k networks of the same architecture that learned nothing, "
-    "with their mean and standard deviation s₀. The right side is the upper end of the 95 % prediction "
-    "interval for one more such network.",
+    "Δ is the fraction of saliency per edge of label words minus that of random tokens near them; the left "
+    "side is the lower end of its interval. Δ₀ is the same in k untrained (randomly initialised) networks of the "
+    "same architecture, with their mean and standard deviation s₀. The right side is the upper end of the 95 % "
+    "prediction interval for one more such network.",
     "ours",
 )
 
@@ -118,12 +118,12 @@ class UntrainedFlow(Result):
         values = torch.stack(rows)
         names = (f"untrained ({len(self.networks)})", "the model") * len(CURVES)
         return LayerCurves(
-            title="Beside networks that learned nothing",
+            title="Compared with untrained networks",
             names=names,
             values=values[:, 0],
             low=values[:, 1],
             high=values[:, 2],
-            y_title="share of the layer's saliency per edge",
+            y_title="fraction of the layer's saliency per edge",
             note="untrained: mean and range; the model: 95 % interval",
             meanings=("other", "label") * len(CURVES),
             panels=tuple(Panel(name, (2 * i, 2 * i + 1)) for i, name in enumerate(CURVES)),
@@ -159,7 +159,9 @@ def check_nulls(count: int | None) -> None:
         RunError: one network, which has no range.
     """
     if count == 1:
-        raise RunError("nulls=1; a range needs two untrained networks at least, 0 is none.")
+        raise RunError(
+            "nulls=1 asks for one untrained network, but a range needs at least two; give 2 or more, or 0 for none."
+        )
 
 
 def beside_flow(
@@ -178,7 +180,9 @@ def beside_flow(
     """
     check_nulls(len(found))
     if own.null is None:
-        raise RunError("These prompts have no random tokens to put in the label words' place.")
+        raise RunError(
+            "These prompts have no random tokens to compare label words with; use prompts with more text."
+        )
     above = [(_above(flow, "wp", "first"), _above(flow, "pq", "last")) for flow in found]
     return UntrainedFlow(
         early=torch.tensor([early for early, _ in above]),
@@ -222,7 +226,7 @@ def beyond_untrained(
 ) -> Controlled | None:
     """Flow of label words above random tokens, with the same of untrained networks as controls.
 
-    None if there are no random tokens to put in their place, or no such networks.
+    None if there is no random-token baseline, or there are no such networks.
     """
     above = flow.above_null(score, third)
     return None if above is None or nulls is None else nulls.beside(above[1], third)

@@ -1,4 +1,4 @@
-"""`Averages` over the dimensions of a sweep, level by level, with nested intervals: table, LaTeX, figure."""
+"""`Averages` over the dimensions of a sweep, level by level, with hierarchical intervals: table, LaTeX, figure."""
 
 from dataclasses import dataclass
 from os.path import expanduser
@@ -32,10 +32,10 @@ from icl_mech.sweeps.reading import Reading
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Averages(Averaged):
-    """A quantity averaged over dimensions of a sweep, with nested 95 % intervals."""
+    """A quantity averaged over dimensions of a sweep, with hierarchical 95 % intervals."""
 
     def to_pandas(self) -> "pd.DataFrame":
-        """One row per number: its place, value, interval ends and what it is averaged over."""
+        """One row per number: its settings, value, interval ends and what it is averaged over."""
         import pandas as pd
 
         return pd.DataFrame(rows(self))
@@ -43,7 +43,7 @@ class Averages(Averaged):
     def to_csv(self, path: Any = None) -> str | None:
         """`to_pandas` as CSV: written to a file, or returned.
 
-        Texts that a spreadsheet would take for formulas begin with `'`.
+        Texts that a spreadsheet would read as formulas begin with `'`.
 
         Raises:
             SweepError: the file cannot be written.
@@ -58,8 +58,8 @@ class Averages(Averaged):
         """A table as in papers: rows are the cells, columns the values of one dimension or axis.
 
         Args:
-            columns: The dimension or axis that runs across; None: the last that varies.
-            digits: After the point.
+            columns: The dimension or axis that the columns show; None: the last that varies.
+            digits: Number of decimals.
 
         Raises:
             SweepError: no such dimension or axis.
@@ -73,7 +73,7 @@ class Averages(Averaged):
     def plot(
         self, *, panels: str | None = None, curves: str | None = None, x: str | None = None
     ) -> "go.Figure":
-        """Small multiples.
+        """Draw small multiples.
 
         Args:
             panels: Dimension or axis with one pair of axes for each value.
@@ -97,10 +97,10 @@ class Averages(Averaged):
 
 
 DEPTHS = tuple(step / 20 for step in range(21))
-"""Relative depths at which layers are compared where models differ in their number of layers."""
+"""Relative depths at which layers are compared if models differ in their number of layers."""
 
 UNPAIRED = ("task", "n", "seed", "study")
-"""Dimensions along which items have different queries."""
+"""Dimensions along which runs have different queries."""
 
 
 def averaged(
@@ -131,8 +131,8 @@ def averaged(
         groups[tuple(getattr(reading.item, dim) for dim in kept)].append(reading)
     if any(len({_way(reading.item) for reading in group}) > 1 for group in groups.values()):
         raise SweepError(
-            "Demonstrations per class (shots) and in all (total) are two protocols, which are not "
-            "averaged; leave one of the two out of over=, or select one."
+            "Demonstrations per class (shots) and in total (total) are two protocols, which are not "
+            "averaged together; leave one of the two out of over=, or select one."
         )
     cells = [
         _cell(dict(zip(kept, place, strict=True)), group, levels, fixed)
@@ -154,7 +154,7 @@ def averaged(
 
 
 def _way(item: Item) -> tuple[bool, bool]:
-    """How the demonstrations of an item are counted: per class, in all, or neither."""
+    """How the demonstrations of a run are counted: per class, in total, or neither."""
     return item.shots is not None, item.total is not None
 
 
@@ -196,7 +196,7 @@ def _nest(
     if not levels:
         if len(readings) > 1:
             raise SweepError(
-                f"{len(readings)} items are at one place ({readings[0].item.title}); select a part of "
+                f"{len(readings)} runs have the same settings ({readings[0].item.title}); select a part of "
                 "the sweep first."
             )
         (only,) = readings
@@ -204,7 +204,7 @@ def _nest(
     groups: dict[Any, list[Reading]] = defaultdict(list)
     for reading in readings:
         groups[getattr(reading.item, levels[0])].append(reading)
-    if len(groups) == 1 and len(levels) > 1:  # its mean is that of the level below
+    if len(groups) == 1 and len(levels) > 1:  # its mean is the mean of the level below
         return _nest(readings, levels[1:], fixed)
     below = [_nest(group, levels[1:], fixed)[0] for group in groups.values()]
     values, low, high = (torch.stack(ends) for ends in zip(*below, strict=True))
@@ -236,7 +236,7 @@ def differences(
     if not references:
         there = {dim: sorted({str(getattr(r.item, dim)) for r in readings}) for dim in minus}
         raise SweepError(
-            f"No item is at {dict(minus)}, so nothing can be subtracted; there are {there}."
+            f"No run has {dict(minus)}, so there is nothing to subtract; the runs have {there}."
         )
     paired = not {*minus} & {*UNPAIRED}
     results = []
@@ -245,21 +245,21 @@ def differences(
             continue
         reference = references.get(place(reading.item))
         if reference is None:
-            missing.append(f"{reading.item.title}: there is nothing to subtract")
+            missing.append(f"{reading.item.title}: there is no run to subtract")
         else:
             results.append(reading.minus(reference, labels, paired))
     if not results:
         raise SweepError(
-            f"All items are at {dict(minus)}, so there is nothing to subtract it from."
+            f"All runs have {dict(minus)}, so there is nothing to subtract it from; add runs with other values."
         )
     return results
 
 
-# --- one axis for all ---
+# --- common axes ---
 
 
 def on_one_axis(readings: Sequence[Reading], relative: bool | None) -> list[Reading]:
-    """Readings with the same labels along the same axes; layers become relative depths if asked.
+    """Readings with the same labels along the same axes; layers become relative depths if `relative` says so.
 
     Raises:
         SweepError: their axes or labels differ.
@@ -268,7 +268,7 @@ def on_one_axis(readings: Sequence[Reading], relative: bool | None) -> list[Read
     for reading in readings:
         if reading.axes != first.axes:
             raise SweepError(
-                f"{first.name} has the axes {list(first.axes)} in one item and {list(reading.axes)} in "
+                f"{first.name} has the axes {list(first.axes)} in one run and {list(reading.axes)} in "
                 "another; select a part of the sweep."
             )
     if "layer" in first.axes:
@@ -281,7 +281,7 @@ def on_one_axis(readings: Sequence[Reading], relative: bool | None) -> list[Read
             if labels != expected:
                 raise SweepError(
                     f"{first.name} has {list(expected)} along {axis!r} in {first.item.title!r} and "
-                    f"{list(labels)} in {reading.item.title!r}; choose what both have with {axis}=, or "
+                    f"{list(labels)} in {reading.item.title!r}; choose labels that both have with {axis}=, or "
                     "select a part of the sweep."
                 )
     return list(readings)

@@ -1,4 +1,4 @@
-"""Cells of averages: a number, or numbers along axes, for every place that was not averaged."""
+"""Cells of averages: a number, or numbers along axes, for every setting of the dimensions not averaged."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from icl_mech.errors import SweepError
 from icl_mech.sweeps.item import DIMS
 
 FEW = 5
-"""Fewer units than this are also shown one by one."""
+"""If there are fewer units than this, they are also shown one by one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,15 +18,15 @@ class Cell:
     """One average, or one along named axes.
 
     Attributes:
-        dims: Its place along the dimensions that were not averaged.
+        dims: Its values of the dimensions that were not averaged.
         value: Means.
-        low: Lower ends of nested 95 % intervals.
+        low: Lower ends of hierarchical 95 % intervals.
         high: Upper ends.
-        units: What was averaged at the outermost level that has several.
+        units: The averaged units at the outermost level that has several.
         points: Value of each unit.
         counts: Number of values of each averaged dimension.
-        items: Number of items.
-        prompts: Smallest number of prompts of an item.
+        items: Number of runs.
+        prompts: Smallest number of prompts of a run.
     """
 
     dims: Mapping[str, Any]
@@ -51,9 +51,9 @@ class Averaged:
         fixed: Averaged dimensions whose spread is not part of the intervals.
         axes: Names of the quantity's own axes.
         labels: Labels along each of them.
-        cells: One for each place along the other dimensions.
+        cells: One for each setting of the other dimensions.
         minus: What was subtracted.
-        missing: Items that are not part of it, in words.
+        missing: Runs that are not part of it, in words.
         heading: Heading of figures.
     """
 
@@ -78,7 +78,7 @@ class Averaged:
         )
 
     def one(self, **dims: Any) -> Cell:
-        """The cell at a place.
+        """The cell with these values.
 
         Raises:
             SweepError: none, or several.
@@ -88,18 +88,18 @@ class Averaged:
         ]
         if len(matches) != 1:
             raise SweepError(
-                f"{len(matches)} cells of {self.name} are at {dims or 'no named place'}; they differ in "
-                f"{', '.join(self.varied) or 'nothing'}."
+                f"{len(matches)} cells of {self.name} have {dims or 'no given values'}, but one is needed; cells "
+                f"differ in {', '.join(self.varied) or 'nothing'}."
             )
         return matches[0]
 
     def basis(self, cell: Cell) -> str:
-        """What a cell is averaged over: `5 seeds × 48 prompts`; and how many items have it, if some lack it."""
+        """What a cell is averaged over: `5 seeds × 48 prompts`; and how many runs have it, if some lack it."""
         parts = [f"{n} {dim if n == 1 else plural(dim)}" for dim, n in cell.counts.items()]
         prompts = "prompt" if cell.prompts == 1 else "prompts"
         text = " × ".join([*parts, f"{cell.prompts} {prompts}"])
         every = prod(cell.counts.values())
-        return text if cell.items >= every else f"{text}; {cell.items} of {every} items have it"
+        return text if cell.items >= every else f"{text}; {cell.items} of {every} runs have it"
 
     def summary(self) -> str:
         """The number with its interval, or what the numbers vary over."""

@@ -22,23 +22,23 @@ if TYPE_CHECKING:
     import pandas as pd
 
 ABOUT = ("Task", "Tasks", "Seed", "Seeds", "Prompts", "Demonstrations per class")
-"""Facts that stand below the heading, in one line."""
+"""Facts shown below the heading, in one line."""
 
 LONGEST = 200
-"""Characters of a remark on a claim, about two lines; the appendix has all."""
+"""Maximum length of a remark on a claim in characters, about two lines; the appendix has all of it."""
 
 COLUMNS = ("paper", "claim", "model", "task", "status", "quantity")
-"""Columns of the table of claims, before those of their effects."""
+"""Columns of the table of claims, before the columns of their effects."""
 
 ASKED = (ABLE, ADDS)
-"""Questions that come before the papers' claims."""
+"""Questions shown before the papers' claims."""
 
 UNSAID = {"cannot be judged"}
 """Statuses that do not disagree with any other."""
 
 NESTED = (
-    "Square brackets hold nested 95 % intervals: over seeds and, of means over tasks, over tasks first. More seeds "
-    "do not narrow what rests on shared queries, if runs record how many the task has."
+    "Square brackets hold hierarchical 95 % intervals: over seeds and, for means over tasks, over tasks first. More "
+    "seeds do not narrow the part due to shared queries, if runs record how many queries the task has."
 )
 
 
@@ -47,7 +47,7 @@ class Comparison(Paged):
     """One or more runs side by side.
 
     Attributes:
-        sweep: All their items.
+        sweep: All their runs, as one sweep.
         names: Names of the runs.
     """
 
@@ -56,9 +56,9 @@ class Comparison(Paged):
 
     @cached_property
     def judged(self) -> tuple[Judged, ...]:
-        """Every claim of the papers that the items bear on, for each model.
+        """Every claim of the papers that the runs bear on, for each model.
 
-        A claim stands if it stands among all claims and models that can be judged (Holm).
+        Statuses are corrected for all claims and models that can be judged (Holm).
         """
         results = [
             replace(result, paper=study.source or study.name)
@@ -70,7 +70,7 @@ class Comparison(Paged):
 
     @cached_property
     def able(self) -> tuple[Judged, ...]:
-        """Whether each model does the task, if the items hold its own answers; not a claim of a paper."""
+        """Whether each model does the task, if the runs hold its answers; not a claim of a paper."""
         return tuple(by_model(self.sweep, ABLE))
 
     @cached_property
@@ -81,8 +81,8 @@ class Comparison(Paged):
     def to_pandas(self) -> "pd.DataFrame":
         """One row for each effect of a claim, model and task: status, and the effect with its interval.
 
-        Task `all tasks` is the mean over tasks, where there are several; its status is corrected for
-        all claims (Holm), that of a task is not.
+        Task `all tasks` is the mean over tasks, if there are several; its status is corrected for
+        all claims (Holm), the status of a single task is not.
         """
         import pandas as pd
 
@@ -115,7 +115,9 @@ class Comparison(Paged):
         every = (*self.able, *self.helped, *self.judged)
         content = sections(self.sweep)
         if not content.sections:
-            raise SweepError("The items hold nothing that the page could show.")
+            raise SweepError(
+                "The runs hold no result that the page could show; finish the sweep, or give other runs."
+            )
         known = facts(self.sweep)
         origin = Origin(
             findings(every, {section.key for section in content.sections}),
@@ -129,7 +131,7 @@ class Comparison(Paged):
             name for row in zip_longest(*(s.first for s in judging(self.sweep))) for name in row
         ]
         return Page(
-            f"What holds for {listed(names)}{f' on {tasks} tasks' if tasks > 1 else ''}?",
+            f"Which claims hold for {listed(names)}{f' on {tasks} tasks' if tasks > 1 else ''}?",
             levels(content.sections, [name for name in first if name]),
             kicker="Comparison of runs" if self.names else "Sweep",
             lead=lead(self.able, self.judged),
@@ -140,17 +142,17 @@ class Comparison(Paged):
 
 
 def compare(*runs: object, names: Sequence[str] | None = None) -> Comparison:
-    """Two or more runs side by side: the papers' claims with nested intervals, figures and tables.
+    """Two or more runs side by side: the papers' claims with hierarchical intervals, figures and tables.
 
     Args:
         *runs: Sweeps, analyses, or the folders of either.
-        names: Names of the runs; by default the models' names, with the folders' where a model comes twice.
+        names: Names of the runs; by default the models' names, with the folders' names if a model occurs twice.
 
     Raises:
         SweepError: fewer than two runs, something that is not a run, or not one name for each run.
     """
     if len(runs) < 2:
-        raise SweepError("Give two runs at least: compare('runs/a', 'runs/b').")
+        raise SweepError("compare needs at least two runs: compare('runs/a', 'runs/b').")
     sweeps = [as_sweep(run) for run in runs]
     called = list(names) if names is not None else _names(runs, sweeps)
     if len(called) != len(runs) or len(set(called)) < len(called):
@@ -210,8 +212,8 @@ def matrix(found: Sequence[Judged]) -> ClaimMatrix:
         ]
         rows.append(ClaimRow(text, tuple(names), tuple(signs), first.part))
     several = any(len(places) > 1 for places in models.values())
-    caption = "What the intervals show of each claim; square brackets hold nested 95 % intervals."
-    caption += " Each task is judged alone, all tasks by their mean." * several
+    caption = "What the intervals show about each claim; square brackets hold hierarchical 95 % intervals."
+    caption += " Each task is judged separately, all tasks by their mean." * several
     alike: dict[str, list[str]] = {}
     for text, models_of in claims.items():
         if text not in (QUESTION, HELP) and (
@@ -231,7 +233,7 @@ def _sign(result: Judged, names: Sequence[str]) -> Sign:
 
 
 def _remark(results: Sequence[Judged], several: bool) -> str:
-    """What the signs of a claim cannot say, in at most about two lines; empty if there is nothing."""
+    """What the signs of a claim do not say, in at most about two lines; empty if there is nothing."""
     by_words: dict[str, list[str]] = {}
     for result in results:
         if result.remark:
@@ -250,9 +252,9 @@ def _short(text: str) -> str:
 
 
 def lead(able: Sequence[Judged], found: Sequence[Judged]) -> str:
-    """Whether models do their tasks, where verdicts differ between tasks and models, and what the means show."""
+    """Whether models do their tasks, where verdicts differ between tasks or models, and what the means show."""
     if not found:
-        return f"{_able(able)} None of the papers' claims can be judged from these items.".strip()
+        return f"{_able(able)} None of the papers' claims can be judged from these runs.".strip()
     statuses: dict[str, set[str]] = {}
     known = [result for result in found if result.status not in UNSAID]
     for result in known:
@@ -272,8 +274,8 @@ def lead(able: Sequence[Judged], found: Sequence[Judged]) -> str:
         if names
     )
     shown = sum(result.status == "supported" for result in found)
-    means = "by means over tasks" if any(len(result.tasks) > 1 for result in found) else "here"
-    summary = f"Of {counted(len(known), 'verdict')} reached {means}, {shown} {'is' if shown == 1 else 'are'} “supported”."
+    means = "from means over tasks" if any(len(result.tasks) > 1 for result in found) else "here"
+    summary = f"{shown} of {counted(len(known), 'verdict')} {means} {'is' if shown == 1 else 'are'} “supported”."
     summary = summary if known else f"No claim can be judged {means}."
     differ = f"{differ[:1].upper()}{differ[1:]}." * bool(differ)
     return " ".join(filter(None, (_able(able), differ, summary)))
@@ -293,13 +295,13 @@ def _able(able: Sequence[Judged]) -> str:
     if not every:
         return ""
     if not lacking and not few:
-        return f"Answers are better than a constant one on {'every task' if len(every) > 1 else every[0][1]}."
+        return f"Accuracy is above the majority-class baseline on {'every task' if len(every) > 1 else every[0][1]}."
     if len(few) == len(every):
-        return f"Whether answers are better than a constant one cannot be judged from fewer than {FEWEST_PROMPTS} prompts."
+        return f"Fewer than {FEWEST_PROMPTS} prompts are too few to compare accuracy with the majority-class baseline."
     if len(lacking) == len(every):
-        return "Nothing is shown to answer better than a constant answer."
+        return "Accuracy is nowhere shown to be above the majority-class baseline."
     sentences = (
-        ("Not shown to answer better than a constant answer", lacking),
+        ("Not shown to be above the majority-class baseline", lacking),
         (f"Cannot be judged from fewer than {FEWEST_PROMPTS} prompts", few),
     )
     return " ".join(f"{words}: {_few(names)}." for words, names in sentences if names)

@@ -21,7 +21,7 @@ from icl_mech.sweeps.running import OF_RUNS, OF_STUDIES, sweep
 from icl_mech.tasks import load_task
 
 NOT_IN_FILES = ("executor", "out", "resume", "overwrite", "progress", "plan", "options")
-"""Arguments that say where and how a sweep runs, not what it is."""
+"""Arguments that set where and how a sweep runs, not what it measures."""
 
 
 def keys() -> tuple[str, ...]:
@@ -57,7 +57,7 @@ def arguments(
     given = mapping(found, what, keys())
     for name in ("models", "tasks"):
         if name not in given:
-            raise SweepError(f"{name} is missing; a sweep needs one at least.")
+            raise SweepError(f"{name} is missing; a sweep needs at least one.")
     fitted("study", given, SweepError, what)
     read: dict[str, Any] = {**given, "models": _models(given["models"], folder, load or {})}
     read["tasks"] = _tasks(given["tasks"], folder)
@@ -89,7 +89,7 @@ def mapping(found: object, what: str, known: Collection[str]) -> dict[str, Any]:
     for name in found:
         if name not in known:
             raise SweepError(
-                f"{what} has the key {name!r}. {near_matches(name, known)} "
+                f"{what} has the unknown key {name!r}. {near_matches(name, known)} "
                 f"Allowed: {', '.join(known)}."
             )
     return dict(found)
@@ -108,11 +108,13 @@ def seeds(given: object) -> Any:
         except ValueError:
             numbers = range(0)
         if len(numbers) > SEEDS:
-            raise SweepError(f"seeds: {given}; at most {SEEDS} of them.")
+            raise SweepError(f"seeds: {given} is too many; give at most {SEEDS}.")
         if numbers:
             return numbers
     if not isinstance(given, list):
-        raise SweepError(f"seeds: {shown(given)}; write a list such as [0, 1, 2], or 0-4.")
+        raise SweepError(
+            f"seeds: {shown(given)} is neither a list nor a range; write [0, 1, 2] or 0-4."
+        )
     return given
 
 
@@ -137,8 +139,8 @@ def _model(given: object, folder: Path, load: Mapping[str, object]) -> Any:
     named = given if isinstance(given, Mapping) else {"path": given}
     if not isinstance(path := named.get("path"), str):
         raise SweepError(
-            f"models: {shown(given)}; give names, folders or files of models, or {{path: name, ...}} with "
-            f"{', '.join(LOADING)}."
+            f"models: {shown(given)} is not a model; give names, folders or files of models, or "
+            f"{{path: name, ...}} with {', '.join(LOADING)}."
         )
     path = _placed(path, folder)
     return {**load, **named, "path": path} if load or len(named) > 1 else path
@@ -158,7 +160,9 @@ def _task(name: str, given: object, folder: Path) -> Any:
     known = ["path", *list(inspect.signature(load_task).parameters)[1:]]
     options = mapping(given, f"The task {name!r}", known)
     if "path" not in options:
-        raise SweepError(f"The task {name!r} has no path: of its file, or its name.")
+        raise SweepError(
+            f"The task {name!r} has no path; give the path of its file, or the name of a built-in task."
+        )
     path = _placed(str(options.pop("path")), folder)
     options |= {"name": name} if name else {}
     return load_task(path, **options)
@@ -198,7 +202,7 @@ def measurement(entry: object) -> AnyMeasurement[Any, Any]:
         name, values = entry, {}
     else:
         raise SweepError(
-            f"measurements: {shown(entry)}; write one name each, with variants after it: "
+            f"measurements: {shown(entry)} is not a measurement; write one name per entry, with variants after it: "
             "- flow: {loss: label}"
         )
     kind = _kind(str(name))
@@ -208,7 +212,7 @@ def measurement(entry: object) -> AnyMeasurement[Any, Any]:
     try:
         return kind(**given) if isinstance(kind, type) else replace(kind, **given)
     except (IclMechError, TypeError) as error:
-        raise SweepError(f"The measurement {name!r} cannot be made: {error}") from error
+        raise SweepError(f"The measurement {name!r} cannot be created: {error}") from error
 
 
 def _kind(name: str) -> "AnyMeasurement[Any, Any] | type[AnyMeasurement[Any, Any]]":

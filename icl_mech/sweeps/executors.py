@@ -1,4 +1,4 @@
-"""Ways to run items: in this process, in worker processes, or on a given executor."""
+"""Ways to execute the runs of a sweep: in this process, in worker processes, or on a given executor."""
 
 import multiprocessing
 import os
@@ -18,16 +18,16 @@ from icl_mech.sweeps.patience import Flying, gone, too_long
 from icl_mech.sweeps.work import Job, Outcome, run_job, use_device
 
 TRIES = 3
-"""Number of times an item is tried whose worker was killed, or that could not be sent."""
+"""Number of times a run is tried if its worker is killed, or if it cannot be sent."""
 
 
 def serially(jobs: Sequence[Job]) -> Iterator[Outcome]:
-    """Run items one after the other in this process."""
+    """Execute the runs one after the other in this process."""
     yield from map(run_job, jobs)
 
 
 class Workers:
-    """Worker processes, started anew if one of them is killed."""
+    """Worker processes, restarted if one of them is killed."""
 
     def __init__(self, count: int, devices: Sequence[str] = ()) -> None:
         """Set the number of processes; none is started yet.
@@ -40,7 +40,7 @@ class Workers:
         self._pool: ProcessPoolExecutor | None = None
 
     def submit(self, job: Job) -> "Future[Outcome]":
-        """Give an item to a process."""
+        """Give a run to a process."""
         if self._pool is None:
             context = multiprocessing.get_context("spawn")
             queue = context.Queue()
@@ -52,11 +52,11 @@ class Workers:
         return self._pool.submit(run_job, job)
 
     def begin_anew(self) -> None:
-        """Stop all processes after one was killed; new ones start with the next item."""
+        """Stop all processes after one was killed; new ones start with the next run."""
         self.stop()
 
     def stop(self) -> None:
-        """End all processes, also those at work."""
+        """End all processes, including busy ones."""
         pool, self._pool = self._pool, None
         if pool is None:
             return
@@ -85,11 +85,11 @@ def _end_with(sentinel: int) -> None:
 
 
 def in_processes(jobs: Sequence[Job], workers: Workers, timeout: float) -> Iterator[Outcome]:
-    """Run items in worker processes; items of a killed process are run again.
+    """Execute runs in worker processes; runs of a killed process are repeated.
 
-    All items that were running together are suspects. An item suspected twice runs alone, so that
-    one that kills its process ends no other. An item that takes longer than `timeout` seconds
-    fails: all processes are ended, and the others are run again.
+    All runs that were active at that moment are suspects. A run suspected twice is executed alone, so that
+    a run that kills its process ends no other. A run that takes longer than `timeout` seconds
+    fails: all processes are ended, and the other runs are repeated.
     """
     suspected: Counter[str] = Counter()
     single: deque[Job] = deque()
@@ -101,9 +101,9 @@ def in_processes(jobs: Sequence[Job], workers: Workers, timeout: float) -> Itera
                 key = killed.item.key
                 suspected[key] += 1
                 if limit == 1 and suspected[key] >= TRIES:
-                    yield _lost(killed, f"its process was killed, {suspected[key]} times")
+                    yield _lost(killed, f"its process was killed {suspected[key]} times")
                 else:
-                    # If only one process ran, the item itself must have killed it.
+                    # If only one process was active, the run itself must have killed it.
                     again = limit > 1 and suspected[key] >= 2
                     (single if again else queue).append(killed)
     finally:
@@ -113,7 +113,7 @@ def in_processes(jobs: Sequence[Job], workers: Workers, timeout: float) -> Itera
 def _until_killed(
     queue: "deque[Job]", workers: Workers, limit: int, timeout: float
 ) -> Generator[Outcome, None, list[Job]]:
-    """Run until a process is killed or no item is left; return the items that were running then."""
+    """Continue until a process is killed or no run is left; return the runs that were active then."""
     flying: Flying[Job] = Flying(timeout)
     lost: list[Job] = []
     while (queue or flying.jobs) and not lost:
@@ -126,12 +126,14 @@ def _until_killed(
         for future, job in flying.look():
             try:
                 yield future.result()
-            except BrokenExecutor:  # noqa: PERF203 - each item has its own
+            except BrokenExecutor:  # noqa: PERF203 - each run has its own
                 lost.append(job)
             except Exception as error:  # noqa: BLE001 - it could not be sent
-                yield _lost(job, f"it could not be run there ({type(error).__name__}: {error})")
+                yield _lost(
+                    job, f"it could not be sent to a worker ({type(error).__name__}: {error})"
+                )
         if late := flying.overdue():
-            queue.extendleft(flying.jobs.values())  # they are no suspects
+            queue.extendleft(flying.jobs.values())  # they are not suspects
             workers.begin_anew()
             yield from (_lost(job, too_long(timeout)) for job in late)
             return []
@@ -146,14 +148,14 @@ def _until_killed(
 
 
 def on_executor(jobs: Sequence[Job], executor: Executor, timeout: float) -> Iterator[Outcome]:
-    """Run items on a given executor: all are submitted at once, in order.
+    """Execute the runs on a given executor: all are submitted at once, in order.
 
-    An item that comes back with an error of the executor's own (a worker was lost) is submitted
-    again. If the executor is gone, or gives no answer for `timeout` seconds, the items that
+    A run that comes back with an error of the executor itself (a worker was lost) is submitted
+    again. If the executor is gone, or does not answer for `timeout` seconds, the runs that
     have not come back fail.
 
     Raises:
-        SweepError: the executor is broken, and only whoever made it can make another.
+        SweepError: the executor is broken, and only its creator can make another.
     """
     tries: Counter[str] = Counter()
     flying: Flying[Job] = Flying(timeout)
@@ -161,8 +163,8 @@ def on_executor(jobs: Sequence[Job], executor: Executor, timeout: float) -> Iter
         for number, job in enumerate(jobs):
             try:
                 flying.add(executor.submit(run_job, job), job)
-            except Exception as error:  # noqa: BLE001, PERF203 - it takes no more
-                why = f"the executor does not take it ({type(error).__name__}: {error})"
+            except Exception as error:  # noqa: BLE001, PERF203 - it accepts no more
+                why = f"the executor does not accept it ({type(error).__name__}: {error})"
                 yield from (_lost(job, why) for job in jobs[number:])
                 break
         while flying.jobs:
@@ -170,15 +172,15 @@ def on_executor(jobs: Sequence[Job], executor: Executor, timeout: float) -> Iter
                 problem = None if future.cancelled() else future.exception()
                 if isinstance(problem, BrokenExecutor):
                     raise SweepError(
-                        f"The executor is broken ({problem}): a worker of it was killed, and it takes "
-                        "no more items. Finished items are kept if there is a folder; call again "
+                        f"The executor is broken ({problem}): one of its workers was killed, and it accepts "
+                        "no more runs. Finished runs are kept if there is a folder; call again "
                         "with a new executor and resume=True, or give workers= instead, which "
-                        "begins anew by itself."
+                        "restarts by itself."
                     ) from problem
                 if not future.cancelled() and problem is None:
                     yield future.result()
                     continue
-                # An error of the executor: errors of items come back as outcomes.
+                # An error of the executor: errors of runs come back as outcomes.
                 why = f"{type(problem).__name__}: {problem}" if problem else "it was cancelled"
                 tries[job.item.key] += 1
                 if tries[job.item.key] >= TRIES or gone(executor):
@@ -186,7 +188,7 @@ def on_executor(jobs: Sequence[Job], executor: Executor, timeout: float) -> Iter
                     continue
                 try:
                     flying.add(executor.submit(run_job, job), job)
-                except Exception as refusal:  # noqa: BLE001 - it takes no more
+                except Exception as refusal:  # noqa: BLE001 - it accepts no more
                     yield _lost(job, f"{why}; {type(refusal).__name__}: {refusal}")
             yield from (_lost(job, too_long(timeout)) for job in flying.overdue())
             if why := gone(executor) or "":
@@ -198,4 +200,4 @@ def on_executor(jobs: Sequence[Job], executor: Executor, timeout: float) -> Iter
 
 
 def _lost(job: Job, why: str) -> Outcome:
-    return Outcome(job.item.key, "failed", 0.0, f"No worker finished the item: {why}.")
+    return Outcome(job.item.key, "failed", 0.0, f"No worker finished the run: {why}.")

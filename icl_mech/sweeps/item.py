@@ -1,8 +1,8 @@
-"""`Item`: one cell of a sweep, as a value that knows where its results belong; and the folder of all of them.
+"""`Item`: one run of a sweep, as a value that determines where its results are saved; and the folder of a sweep.
 
-sweep.json                 the items, with all that makes them what they are
-items/KEY/                 a saved analysis, complete as soon as its `analysis.json` is there
-items/KEY/error.json       why an item failed
+sweep.json                 the runs, with everything that identifies them
+items/KEY/                 a saved analysis, complete as soon as its `analysis.json` exists
+items/KEY/error.json       why a run failed
 """
 
 import hashlib
@@ -42,29 +42,29 @@ DIMS = (
 """Dimensions that a sweep varies, from the outermost level to the innermost."""
 
 LATER = ("revision", "total", "writing")
-"""Fields of an item that are written only where they are set: earlier items keep their keys."""
+"""Fields that are written only if they are set, so that earlier runs keep their keys."""
 
 
 @dataclass(frozen=True)
 class Item:
-    """One model on one set of prompts, and what is measured there; plain values only.
+    """One run of a sweep: a model, a set of prompts and what is measured, as plain values.
 
     Attributes:
         model: Name of the model.
         task: Name of the task, or of a set of texts.
         study: `label_words`, `overthinking`, `causal`, `default` or `measurements`.
-        labels: Label setting of the demonstrations, in a pair that of the false ones; empty for texts.
-        false_share: Probability of a false label; None: the setting's own.
-        shots: Demonstrations per class; None: they are counted in all, or the prompts are texts.
+        labels: Label setting of the demonstrations (of the false ones in a pair); empty for texts.
+        false_share: Probability of a false label; None: that of the setting.
+        shots: Demonstrations per class; None: they are counted in total, or the prompts are texts.
         format: Number or pattern of the prompt format; empty: the task's own.
         demonstrations: `shared` or `per_prompt`; empty for texts.
         n: Number of prompts.
         seed: Seed of demonstrations, queries and random controls.
-        pair: True and false demonstrations are compared.
+        pair: True if true and false demonstrations are compared.
         balanced: Queries with equally many true answers per class.
-        measured: What is measured: names and variants, and the options of the run.
+        measured: Names and variants of the measurements, and the options of the run.
         sources: Identities of a model or task that was given as an object.
-        total: Demonstrations in all, or `max`.
+        total: Demonstrations in total, or `max`.
         revision: Revision of the model: a branch, tag or commit.
         writing: How prompts are written and scored: `score` and the options of chats of `build_prompts`.
     """
@@ -93,12 +93,12 @@ class Item:
 
     @property
     def dims(self) -> dict[str, Any]:
-        """Its place along every dimension."""
+        """Its value of every dimension."""
         return {name: getattr(self, name) for name in DIMS}
 
     @property
     def content(self) -> str:
-        """Digest of what is measured, whatever is varied."""
+        """Digest of what is measured, independent of what varies."""
         return _digest(self.measured)
 
     @cached_property
@@ -117,14 +117,14 @@ class Item:
 
     @property
     def title(self) -> str:
-        """The item in words."""
+        """The run in words."""
         share = "" if self.false_share is None else f" ({self.false_share:g})"
         revision = "" if self.revision is None else f" at {self.revision}"
         parts = [
             f"{self.model}{revision} on {self.task}: {self.study.replace('_', ' ')}",
             f"{self.labels.replace('_', ' ')} labels{share}" if self.labels else "",
             "" if self.shots is None else f"{self.shots} per class",
-            "" if self.total is None else f"{self.total} in all",
+            "" if self.total is None else f"{self.total} in total",
             f"format {self.format}" if self.format else "",
             ", ".join(f"{name}={value}" for name, value in (self.writing or {}).items()),
             f"seed {self.seed}",
@@ -146,14 +146,17 @@ class Item:
 
     @classmethod
     def from_dict(cls, values: object) -> "Item":
-        """The item that `to_dict` wrote.
+        """The run that `to_dict` wrote.
 
         Raises:
-            SweepError: the entries are not those of an item.
+            SweepError: the entries are not those of a run.
         """
         names = {field.name for field in fields(cls)}
         if not isinstance(values, Mapping) or {*values, *LATER} != names:
-            raise SweepError(f"An item of a sweep has the entries {', '.join(sorted(names))}.")
+            raise SweepError(
+                f"A run of the sweep does not have the expected entries {', '.join(sorted(names))}; restore the list "
+                "of runs from a copy, or measure the sweep again."
+            )
         return cls(**values)
 
 
@@ -163,18 +166,18 @@ def _digest(values: object) -> str:
 
 
 STATES = ("done", "failed", "damaged", "unfinished")
-"""States of an item."""
+"""States of a run."""
 
 LIST = "sweep.json"
 ITEMS, RUNNING = "items", ".running"
 ERROR = "error.json"
 
 POLL = 0.2
-"""Seconds between two checks of an item that another process runs."""
+"""Seconds between two checks of a run that another process executes."""
 
 
 def item_folder(folder: Path, key: str) -> Path:
-    """The folder of an item's results."""
+    """The folder of a run's results."""
     return folder / ITEMS / key
 
 
@@ -184,7 +187,7 @@ def is_sweep(folder: Path) -> bool:
 
 
 def write_list(folder: Path, document: Mapping[str, Any]) -> None:
-    """Put the list of items in place, all or nothing.
+    """Put the list of runs in place, all or nothing.
 
     Raises:
         ResultError: it cannot be written.
@@ -194,7 +197,7 @@ def write_list(folder: Path, document: Mapping[str, Any]) -> None:
 
 
 def read_list(folder: str | Path) -> tuple[Path, dict[str, Any]]:
-    """The list of items of a folder.
+    """The list of runs in a folder.
 
     Raises:
         SweepError: there is none, or it is damaged.
@@ -204,7 +207,7 @@ def read_list(folder: str | Path) -> tuple[Path, dict[str, Any]]:
         if not is_sweep(place):
             raise SweepError(
                 f"{str(folder)!r} holds no sweep ({LIST} is missing); give the folder that "
-                "sweep(..., out=) or icl-mech sweep wrote."
+                "sweep(..., out=) or icl-mech sweep has written."
             )
         document = read_json(place / LIST)
         fit = fitted("sweep.json", document, SweepError, f"{place / LIST} is damaged")
@@ -214,7 +217,7 @@ def read_list(folder: str | Path) -> tuple[Path, dict[str, Any]]:
 
 
 def is_complete(folder: Path) -> bool:
-    """True if an item's results are all there; their content is checked when it is loaded."""
+    """True if a run's results are all there; their content is checked when it is loaded."""
     try:
         index = read_json(folder / INDEX)
     except IclMechError:
@@ -224,7 +227,7 @@ def is_complete(folder: Path) -> bool:
 
 
 def damage_of(folder: Path) -> str:
-    """What is wrong with the files of complete results; empty if they are as they were saved."""
+    """What is wrong with the files of complete results; empty if they are unchanged."""
     try:
         files = read_json(folder / INDEX)["files"]
     except ResultError as error:
@@ -251,12 +254,12 @@ def _damage(folder: Path, files: tuple[tuple[str, str, tuple[int, ...]], ...]) -
     try:
         steadily(read, folder / INDEX)
     except ResultError as error:
-        return f"{error} If {str(folder)!r} is removed, resuming the sweep measures it again."
+        return f"{error} To measure it again, delete {str(folder)!r} and resume the sweep."
     return ""
 
 
 def note_error(folder: Path, values: Mapping[str, Any]) -> None:
-    """Keep why an item failed."""
+    """Save why a run failed."""
     folder.mkdir(parents=True, exist_ok=True)
     staged = folder / f".{ERROR}-{os.getpid()}"
     write_synced(staged, json.dumps(values, indent=1).encode())
@@ -264,7 +267,7 @@ def note_error(folder: Path, values: Mapping[str, Any]) -> None:
 
 
 def error_of(folder: Path) -> dict[str, Any] | None:
-    """Why an item failed; None if that is not known."""
+    """Why a run failed; None if that is not known."""
     try:
         values = json.loads(content_of_file(folder / ERROR, SweepError))
     except (OSError, ValueError, RecursionError, SweepError):
@@ -273,19 +276,19 @@ def error_of(folder: Path) -> dict[str, Any] | None:
 
 
 def forget_error(folder: Path) -> None:
-    """Remove what an earlier, failed run of an item left."""
+    """Remove the error that an earlier, failed attempt left."""
     with suppress(OSError):
         (folder / ERROR).unlink()
 
 
 @contextmanager
 def alone(folder: Path, key: str, patience: float) -> Iterator[None]:
-    """Hold the lock of an item; wait up to `patience` seconds for another process that runs it.
+    """Hold the lock of a run; wait up to `patience` seconds for another process that executes it.
 
-    The system releases the lock when the process ends, whatever ends it.
+    The system releases the lock when the process ends, for whatever reason.
 
     Raises:
-        SweepError: another process runs it all the time.
+        SweepError: another process is still executing it.
     """
     place = folder / RUNNING / key
     until = time.monotonic() + patience
@@ -296,12 +299,12 @@ def alone(folder: Path, key: str, patience: float) -> Iterator[None]:
         except BlockingIOError:
             if time.monotonic() > until:
                 raise SweepError(
-                    f"Another process has been running this item for more than {patience:g} s "
-                    "(timeout=); end it, and call again with resume=True."
+                    f"Another process has been executing this run for more than {patience:g} s "
+                    "(timeout=); end that process, and call again with resume=True."
                 ) from None
             time.sleep(POLL)
         except FileNotFoundError:
-            continue  # whoever had it has just removed it
+            continue  # its holder has just removed it
         else:
             break
     try:

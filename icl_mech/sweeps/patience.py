@@ -1,4 +1,4 @@
-"""Waiting for an item, an executor that is gone or another process, and the progress shown meanwhile."""
+"""Waiting for runs, lost executors and other processes, and the progress shown meanwhile."""
 
 import ast
 import multiprocessing
@@ -26,13 +26,13 @@ J = TypeVar("J")
 
 
 class Flying(Generic[J]):
-    """Items that are running or queued, by their futures."""
+    """Runs that are executing or queued, by their futures."""
 
     def __init__(self, timeout: float) -> None:
-        """Start without items.
+        """Start without runs.
 
         Args:
-            timeout: Seconds an item may take.
+            timeout: Seconds a run may take.
         """
         self.jobs: dict[Future[Any], J] = {}
         self._timeout = timeout
@@ -40,11 +40,11 @@ class Flying(Generic[J]):
         self._last = time.monotonic()
 
     def add(self, future: "Future[Any]", job: J) -> None:
-        """Add an item."""
+        """Add a run."""
         self.jobs[future] = job
 
     def look(self) -> Iterator[tuple["Future[Any]", J]]:
-        """Remove and return items that are done, after waiting for a moment."""
+        """Remove and return runs that are done, after waiting for a moment."""
         done = wait(self.jobs, timeout=LOOK, return_when=FIRST_COMPLETED).done
         now = time.monotonic()
         if done:
@@ -57,9 +57,9 @@ class Flying(Generic[J]):
             yield future, self.jobs.pop(future)
 
     def overdue(self) -> list[J]:
-        """Remove and return items that have taken too long.
+        """Remove and return runs that have taken too long.
 
-        If an executor does not report which items run, the time counts from its last answer.
+        If an executor does not report which runs are executing, the time counts from its last answer.
         """
         now = time.monotonic()
         late = [
@@ -74,12 +74,12 @@ class Flying(Generic[J]):
 
 
 def too_long(timeout: float) -> str:
-    """Why an item was given up."""
-    return f"it gave no result within {timeout:g} s (timeout=)"
+    """Why a run was given up."""
+    return f"it returned no result within {timeout:g} s (timeout=)"
 
 
 def gone(executor: Executor) -> str | None:
-    """Why an executor will not answer any more, if it reports that; None: it may still answer."""
+    """Why an executor will no longer answer, if it reports that; None: it may still answer."""
     client = getattr(executor, "_client", None)
     status = getattr(client, "status", None)
     if isinstance(status, str) and status not in ALIVE:
@@ -88,15 +88,15 @@ def gone(executor: Executor) -> str | None:
 
 
 def check_guard() -> None:
-    """Refuse a script that starts processes while they would run it again from the top.
+    """Reject a script that starts processes which would run it again from the top.
 
-    Each process imports the script, and without a guard begins the sweep anew: all would die.
+    Each process imports the script, and without a guard it starts the sweep again, so all would fail.
 
     Raises:
         SweepError: names the line, and what to put before it.
     """
     if getattr(multiprocessing.current_process(), "_inheriting", False):
-        raise SweepError(f"A worker has come to the sweep itself. {GUARD}")
+        raise SweepError(f"A worker process has reached the call of sweep itself. {GUARD}")
     main: Any = sys.modules.get("__main__")
     file = getattr(main, "__file__", None)
     frame: Any = sys._getframe()
@@ -115,9 +115,9 @@ def check_guard() -> None:
 
 
 GUARD = (
-    "Processes import the script that starts them. Put what it does under\n"
+    "Worker processes import the script that starts them. Put its code under\n"
     '    if __name__ == "__main__":\n'
-    "or measure in this process, without workers= and devices=."
+    "or run the sweep in this process, without workers= and devices=."
 )
 
 
@@ -149,8 +149,8 @@ def full_disk(error: BaseException) -> OSError | None:
 def stopped_by(full: str, folder: Path, counts: Mapping[str, int]) -> SweepError:
     """The error of a sweep that was stopped by a full disk."""
     return SweepError(
-        f"The disk of {str(folder)!r} takes no more ({full}); {counts['done']} of {counts['all']} items "
-        "are finished and kept, nothing is half-written. Make space, and go on with resume=True."
+        f"The disk of {str(folder)!r} accepts no more files ({full}); {counts['done']} of {counts['all']} runs "
+        "are finished and kept, and no file is incomplete. Free some space, and continue with resume=True."
     )
 
 
@@ -164,25 +164,25 @@ class SweepProgress:
     """`with SweepProgress(24, 3, None) as shown: shown.done("reviews, seed 0", failed=False)`."""
 
     def __init__(self, total: int, before: int, show: bool | None) -> None:
-        """A bar over the items that are left.
+        """A bar over the remaining runs.
 
         Args:
-            total: Number of items.
-            before: Number of items that an earlier run finished.
+            total: Number of runs.
+            before: Number of runs that an earlier call finished.
             show: False: nothing; True: a bar; None: a bar in a terminal or notebook, else lines.
         """
         watched = Console(stderr=True).is_terminal or in_notebook()
         left = total - before
         self._total, self._before, self._finished, self._failed = total, before, 0, 0
         self._lines = show is None and not watched and left > 0
-        self._bar = Progress("items", left, show=left > 0 and (watched if show is None else show))
+        self._bar = Progress("runs", left, show=left > 0 and (watched if show is None else show))
         self._began = self._written = time.monotonic()
 
     def __enter__(self) -> "SweepProgress":
         """Start."""
         self._bar.__enter__()
         if self._lines and self._before:
-            write_line(f"Sweep: {self._before} of {self._total} items were finished before.")
+            write_line(f"Sweep: {self._before} of {self._total} runs were already finished.")
         return self
 
     def __exit__(
@@ -195,7 +195,7 @@ class SweepProgress:
         self._bar.__exit__(kind, error, trace)
 
     def done(self, title: str, *, failed: bool) -> None:
-        """Count an item."""
+        """Count a run."""
         self._finished += 1
         self._failed += failed
         self._bar.advance(1)
@@ -206,9 +206,9 @@ class SweepProgress:
             write_line(f"Sweep: {self.words(now - self._began)}; {title}")
 
     def words(self, seconds: float) -> str:
-        """How many items are done, and how long the rest will take."""
+        """How many runs are done, and how long the rest will take."""
         done = self._before + self._finished
-        text = f"{done} of {self._total} items"
+        text = f"{done} of {self._total} runs"
         text += f", {self._failed} failed" if self._failed else ""
         left = (self._total - done) * seconds / max(self._finished, 1)
         return f"{text}, {duration(seconds)}" + (f", about {duration(left)} left" if left else "")

@@ -1,4 +1,4 @@
-"""`Plan`: the items that a sweep will run, the product of its dimensions in order, and what is left out."""
+"""`Plan`: the runs of a sweep, as the product of its dimensions in order, and what is left out."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,23 +17,23 @@ from icl_mech.sweeps.item import Item
 from icl_mech.sweeps.sources import ModelSource, TaskSource, formats_of, model_sources, task_sources
 
 SHARELESS = ("correct", "half_permuted", "shuffled")
-"""Label settings without a share of false labels of their own."""
+"""Label settings that take no fraction of false labels."""
 
 Measurements = Sequence[AnyMeasurement[Any, Any]]
 
 
 @dataclass(frozen=True, eq=False)
 class Content:
-    """What is measured in an item, whatever varies.
+    """What is measured in a run, independent of what varies.
 
     Attributes:
         study: Name of the study, as in an item.
-        pair: It compares true with false demonstrations.
-        measurements: The measurements, in addition to the study's own if there is one.
-        measured: What an item keeps of it.
+        pair: True if it compares true with false demonstrations.
+        measurements: The measurements, in addition to those of the study if there is one.
+        measured: The part that an item records.
         runs: The study as a worker gets it: a value, its address, or a name; None: none, or the default one.
         options: Options that the study knows.
-        takes: What it is measured on; None for measurements alone: tasks and sets of texts.
+        takes: What it is measured on; None for measurements without a study: tasks and sets of texts.
     """
 
     study: str
@@ -45,10 +45,14 @@ class Content:
     takes: Takes | None = None
 
     def refuses(self, source: TaskSource) -> str:
-        """Why it is not measured on a task or a set of texts; empty if it is."""
+        """Why a task or a set of texts is left out; empty if it is measured."""
         if source.is_texts and (self.pair or self.takes in ("prompts", "pair")):
-            what = f"the {self.study} study" if self.takes else "what compares demonstrations"
-            return f"The texts {source.name!r} were left out for {what}, which takes tasks."
+            what = (
+                f"the {self.study} study"
+                if self.takes
+                else "measurements that compare demonstrations"
+            )
+            return f"The texts {source.name!r} were left out for {what}: tasks are needed there."
         if self.takes == "texts":
             try:
                 source.texts()
@@ -59,7 +63,7 @@ class Content:
 
 @dataclass(frozen=True, eq=False)
 class Planned:
-    """An item with what is needed to run it."""
+    """An item with what is needed to execute it."""
 
     item: Item
     model: ModelSource
@@ -69,11 +73,11 @@ class Planned:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """All items of a sweep.
+    """All runs of a sweep.
 
     Attributes:
-        entries: In the order they are run: one model after the other.
-        skipped: What was left out and why.
+        entries: In the order of execution: one model after the other.
+        skipped: Omitted runs, with reasons.
     """
 
     entries: tuple[Planned, ...]
@@ -81,16 +85,16 @@ class Plan:
 
     @property
     def items(self) -> tuple[Item, ...]:
-        """The items alone."""
+        """The items of the entries."""
         return tuple(entry.item for entry in self.entries)
 
     def __len__(self) -> int:
-        """Number of items."""
+        """Number of runs."""
         return len(self.entries)
 
 
 WRITING = ("score", "chat", "system", "prefill", "template_kwargs", "today", "bos")
-"""Options of `build_prompts` that say how prompts are written and scored."""
+"""Options of `build_prompts` that set how prompts are written and scored."""
 
 
 @dataclass(frozen=True)
@@ -98,13 +102,13 @@ class Grid:
     """The values along the dimensions of prompts.
 
     Attributes:
-        labels: Label settings; None: `correct`, and `permuted` where pairs are compared.
-        false_share: Probabilities of a false label; None: the setting's own.
-        shots: Demonstrations per class; None: 1, or none besides `total`.
-        total: Demonstrations in all; with `shots` the items of both.
+        labels: Label settings; None: `correct`, and `permuted` for pairs.
+        false_share: Probabilities of a false label; None: that of the setting.
+        shots: Demonstrations per class; None: 1, or none if `total` is given.
+        total: Demonstrations in total; with `shots`, there are runs of both.
         n: Number of prompts.
         seeds: Seeds.
-        demonstrations: None: `shared`, and `per_prompt` where pairs are compared.
+        demonstrations: None: `shared`, and `per_prompt` for pairs.
         balanced: Queries with equally many true answers per class.
         writing: How prompts are written and scored, see `WRITING`.
     """
@@ -122,7 +126,7 @@ class Grid:
 
     @property
     def counts(self) -> list[tuple[int | None, int | Literal["max"] | None]]:
-        """Demonstrations per class and in all; either is None."""
+        """Demonstrations per class and in total; one of them is None."""
         shots = (PER_CLASS,) if self.shots is None and self.total is None else self.shots or ()
         return [*((count, None) for count in shots), *((None, count) for count in self.total or ())]
 
@@ -131,7 +135,7 @@ def grid_of(**given: Any) -> Grid:
     """The values along the dimensions; a single value stands for a list of one.
 
     Raises:
-        SweepError: invalid values, an empty list, or one value twice.
+        SweepError: invalid values, an empty list, or repeated values.
     """
     hints = Grid.__annotations__
     values: dict[str, Any] = {}
@@ -141,18 +145,18 @@ def grid_of(**given: Any) -> Grid:
         listed = [value] if several and single and not hasattr(value, "tolist") else value
         values[name] = conformed(name, listed, hints[name], SweepError)
         if several and not values[name]:
-            raise SweepError(f"{name} is empty; give one value at least.")
+            raise SweepError(f"{name} is empty; give at least one value.")
         if several and len(set(values[name])) < len(values[name]):
-            raise SweepError(f"{name}={shown(listed)} holds one value twice; give each once.")
+            raise SweepError(f"{name}={shown(listed)} holds a value twice; give each value once.")
     if values.get("total") is not None and values.get("demonstrations") == "shared":
         raise SweepError(
-            "total= draws classes and texts anew for every prompt, so demonstrations='shared' cannot "
-            "be; leave it out, or take shots=."
+            "total= draws classes and texts anew for every prompt, so demonstrations='shared' is not "
+            "possible; leave it out, or use shots= instead of total=."
         )
     if strange := {*(values.get("writing") or {})} - {*WRITING}:
         raise SweepError(
-            f"writing= holds {', '.join(map(repr, sorted(map(str, strange))))}; options of build_prompts that say "
-            f"how prompts are written are {', '.join(WRITING)}."
+            f"writing= holds unknown options: {', '.join(map(repr, sorted(map(str, strange))))}; choose from "
+            f"{', '.join(WRITING)}."
         )
     return Grid(**values)
 
@@ -164,7 +168,7 @@ def contents_of(
 
     Args:
         study: One study, several, or None.
-        measurements: Measured besides a study, or alone.
+        measurements: Measured in addition to a study, or alone.
         options: Options of the studies.
         run: Plain values of the run options that change numbers.
 
@@ -178,7 +182,9 @@ def contents_of(
     check_values(measurements)
     if study is None and measurements:
         if options:
-            raise SweepError(f"{', '.join(options)}: of a study; no study was chosen.")
+            raise SweepError(
+                f"Options of studies were given ({', '.join(options)}), but no study; give study=, or leave them out."
+            )
         return _of_measurements(measurements, run)
     several = isinstance(study, Iterable) and not isinstance(study, str)
     chosen = {}
@@ -189,8 +195,8 @@ def contents_of(
         _of_study(named, given, measurements, options, run) for named, given in chosen.values()
     ]
     if not contents:
-        raise SweepError("study is empty; leave it out, or name one.")
-    # Measurements on prompts that no chosen study has get items of their own.
+        raise SweepError("study is empty; leave it out, or name a study.")
+    # Measurements on prompts that no chosen study uses get separate runs.
     studied = {content.pair for content in contents}
     return contents + [
         content for content in _of_measurements(measurements, run) if content.pair not in studied
@@ -204,7 +210,7 @@ def _of_study(
     options: Mapping[str, Any],
     run: Mapping[str, Any],
 ) -> Content:
-    """What is measured in a study, and in addition on the same prompts."""
+    """The measurements of a study, and further ones on the same prompts."""
     extra = [measurement for measurement in besides if _is_pair(measurement) is study.pair]
     names = {measurement.name for measurement in extra}
     variants = [
@@ -294,12 +300,12 @@ def planned(
             )
             entries.append(Planned(item, model, task, content))
     if not entries:
-        raise SweepError(f"Nothing is left to run: {' '.join(skipped)}")
+        raise SweepError(f"The sweep has nothing to run: {' '.join(skipped)}")
     return Plan(tuple(entries), tuple(skipped))
 
 
 def _formatted(source: TaskSource, name: str, form: Any) -> TaskSource | str:
-    """The task in a format, or why it cannot be."""
+    """The task in a format, or why this is not possible."""
     from icl_mech.errors import TaskError
 
     task = TaskSource(source.name, source.given, form, source.identity)
@@ -318,7 +324,7 @@ def _formatted(source: TaskSource, name: str, form: Any) -> TaskSource | str:
 
 
 class Cell(NamedTuple):
-    """A setting of prompts: fields of an item."""
+    """A setting of prompts, as fields of an item."""
 
     labels: str
     false_share: float | None
@@ -344,13 +350,15 @@ def _cells(
     for labels, share, (shots, total), form, n, seed in every:
         none = 0 in (shots, total)
         if content.pair and labels == "correct":
-            skipped["Pairs with false labels 'correct' were left out: nothing differs."] = None
+            skipped[
+                "Pairs with false labels 'correct' were left out: their sides do not differ."
+            ] = None
             continue
         if content.study != OF_MEASUREMENTS and none:
             count = "shots" if total is None else "total"
             skipped[f"Studies without demonstrations ({count} 0) were left out."] = None
             continue
-        # Without demonstrations, or with true ones, no label is false: one item instead of many.
+        # Without demonstrations, or with true ones, no label is false: one run instead of many.
         if share is not None and labels not in SHARELESS:
             check_share(share, labels)
         dose = None if labels in SHARELESS else share

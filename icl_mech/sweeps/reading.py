@@ -1,4 +1,4 @@
-"""One quantity of one item: a number, or numbers along named axes, each with its interval."""
+"""One quantity of one run: a number, or numbers along named axes, each with its interval."""
 
 import re
 from collections.abc import Mapping
@@ -29,23 +29,23 @@ _CHANGES = re.compile(r"\b(difference|change|gap|above)\b")
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """A quantity of one item.
+    """A quantity of one run.
 
     Attributes:
-        item: The item.
+        item: The run.
         name: Name of the quantity.
         axes: Names of its axes.
         labels: Labels along each of them.
         value: Estimates.
         low: Lower ends of their intervals over prompts.
         high: Upper ends.
-        prompts: Number of prompts it rests on.
+        prompts: Number of prompts behind it.
         unit: Quantity and unit.
-        quantity: What it was computed from, to be paired; None if that is not known.
+        quantity: The quantity it was computed from, for pairing; None if it is not known.
         heading: Heading of figures.
         ends: Bounds of the quantity by its definition, if they are known.
-        drawn: Fraction of the task's queries that the item draws: seeds share them. 0 if their number is unknown,
-            as in folders from before it was recorded.
+        drawn: Fraction of the task's queries that the run draws, so that seeds share them. 0 if their number is
+            unknown, as in folders written before it was recorded.
     """
 
     item: Item
@@ -68,7 +68,7 @@ class Reading:
         return bounds_of(self.unit) if self.ends is None else self.ends
 
     def within(self, low: float, high: float) -> bool:
-        """True if all values and interval ends lie there; those of some shares of sums do not."""
+        """True if all values and interval ends lie in this range; those of some fractions of sums do not."""
         ends = torch.stack([self.value, self.low, self.high]).nan_to_num(nan=low)
         return bool((ends >= low - ROUNDING).all() and (ends <= high + ROUNDING).all())
 
@@ -82,7 +82,7 @@ class Reading:
         for axis, wanted in labels.items():
             if axis not in reading.axes:
                 raise SweepError(
-                    f"{self.name} has no axis {axis!r}; its axes: {', '.join(self.axes) or 'none'}."
+                    f"{self.name} has no axis {axis!r}; its axes are {', '.join(self.axes) or 'none'}."
                 )
             reading = reading._cut(axis, wanted)
         return reading
@@ -95,7 +95,7 @@ class Reading:
             index = [known.index(label) for label in (wanted if several else [wanted])]
         except ValueError:
             raise SweepError(
-                f"{self.name} has nothing at {axis}={wanted!r}; it has {known}."
+                f"{self.name} has no value at {axis}={wanted!r}; its labels are {known}."
             ) from None
         ends = [
             end.index_select(place, torch.tensor(index))
@@ -118,15 +118,15 @@ class Reading:
         )
 
     def minus(self, other: "Reading", labels: Mapping[str, Any], paired: bool) -> "Reading":
-        """The difference of two items, by prompts where they are the same queries.
+        """The difference of two runs, paired by prompt if the queries are the same.
 
         Raises:
             SweepError: the axes differ.
         """
         if (self.axes, self.labels) != (other.axes, other.labels):
             raise SweepError(
-                f"{self.name} of {self.item.title!r} and of {other.item.title!r} has other cells along "
-                f"{', '.join(self.axes) or 'its axes'}, so no difference can be taken; choose "
+                f"{self.name} has different labels in {self.item.title!r} and in {other.item.title!r} along "
+                f"{', '.join(self.axes) or 'its axes'}, so no difference can be computed; choose "
                 "labels that both have."
             )
         first, second = self.quantity, other.quantity
@@ -152,18 +152,18 @@ class Reading:
 
 
 def share_drawn(item: Item, analysis: Analysis) -> float:
-    """Fraction of the task's queries that an item draws; 0 if their number was not recorded."""
+    """Fraction of the task's queries that a run draws; 0 if their number was not recorded."""
     pool = origin_of(analysis.results).get("prompts", {}).get("pool") or inf
     return min(1.0, (len(analysis.prompts[0]) if analysis.prompts else item.n) / pool)
 
 
 def reading_of(item: Item, analysis: Analysis, quantity: object, name: str = "") -> Reading | None:
-    """A quantity of an item; None if it has no such part.
+    """A quantity of a run; None if it has no such part.
 
-    It rests on the prompts of its numbers or of its result; a function's number rests on all of the item.
+    Its prompts are those of its numbers or of its result; for a function, all prompts of the run.
 
     Raises:
-        SweepError: a part without that quantity, or a function that gives no number.
+        SweepError: a part without that quantity, or a function that returns no number.
     """
     prompts = len(analysis.prompts[0]) if analysis.prompts else item.n
     if callable(quantity):
@@ -175,7 +175,7 @@ def reading_of(item: Item, analysis: Analysis, quantity: object, name: str = "")
         return None if measured is None else _plain(item, called, measured, prompts)
     if not isinstance(quantity, str):
         raise SweepError(
-            f"{quantity!r} is no quantity; give 'part.quantity', such as 'flow.values', or a function "
+            f"{quantity!r} is not a quantity; give 'part.quantity', such as 'flow.values', or a function "
             "of an analysis."
         )
     part, _, field = quantity.partition(".")
@@ -202,8 +202,8 @@ def _of_result(item: Item, result: Result, field: str, name: str, prompts: int) 
     if isinstance(attribute, Interval | Samples | Real) and not isinstance(attribute, bool):
         return _plain(item, name, attribute, prompts)
     raise SweepError(
-        f"{type(result).__name__} has no quantity {field!r} of one number or more with intervals. "
-        f"{near_matches(field, known) if known else 'It has none.'}"
+        f"{type(result).__name__} has no quantity {field!r} with numbers and intervals. "
+        f"{near_matches(field, known) if known else 'It has no quantities.'}"
     )
 
 
@@ -216,8 +216,8 @@ def _plain(item: Item, name: str, given: object, prompts: int) -> Reading:
     ends = given if isinstance(given, tuple) else (given, nan, nan)
     if len(ends) != 3 or not all(isinstance(end, Real) for end in ends):
         raise SweepError(
-            f"{name} gave a {type(given).__name__}; a quantity is a number, an interval (value, low, "
-            "high) or the Samples of a result."
+            f"{name} returned a {type(given).__name__}; return a number, an interval (value, low, high) or the "
+            "Samples of a result."
         )
     value, low, high = (torch.tensor(float(end), dtype=torch.float64) for end in ends)
     return Reading(item, name, (), (), value, low, high, prompts, name)

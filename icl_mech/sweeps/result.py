@@ -1,4 +1,4 @@
-"""`Sweep`: the items of a sweep, or of runs side by side, what became of them, and their results."""
+"""`Sweep`: the runs of a sweep or of several sweeps side by side, their states and their results."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -36,16 +36,16 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 KEPT = 64
-"""Number of analyses that are kept in memory once they were read."""
+"""Number of analyses that are kept in memory after they were read."""
 
 
 class Sweep:
     """The results of a sweep: `sweep.average("flow.values", over="seed")`.
 
     Attributes:
-        plan: All items, in order.
-        folder: Where they are, or None.
-        skipped: What was left out and why.
+        plan: All runs, in order.
+        folder: The folder that holds them, or None.
+        skipped: Omitted runs, with reasons.
         made: When and how it was made.
     """
 
@@ -59,7 +59,7 @@ class Sweep:
         skipped: Sequence[str] = (),
         made: Mapping[str, Any] | None = None,
     ) -> None:
-        """Make the sweep, as `sweep` and `load` do."""
+        """Create the sweep, as `sweep` and `load` do."""
         self.plan, self.folder = tuple(items), folder
         self.skipped, self.made = tuple(skipped), dict(made or {})
         self._analyses, self._errors = dict(analyses or {}), dict(errors or {})
@@ -67,7 +67,7 @@ class Sweep:
 
     @classmethod
     def load(cls, folder: str | Path) -> "Sweep":
-        """What `sweep(..., out=folder)` or `icl-mech sweep` wrote, finished or not.
+        """Load the sweep that `sweep(..., out=folder)` or `icl-mech sweep` wrote, finished or not.
 
         Raises:
             SweepError: the folder holds none, or its list is damaged.
@@ -76,15 +76,15 @@ class Sweep:
         items = [Item.from_dict(values) for values in document["items"]]
         if len({item.key for item in items}) < len(items):
             raise SweepError(
-                f"The list of items of {str(folder)!r} is damaged: one stands there twice."
+                f"The list of runs in {str(folder)!r} is damaged: one run occurs twice. Restore the list from a copy."
             )
         made = document.get("made") or {}
         return Sweep(items, folder=place, skipped=document["skipped"], made=made)
 
-    # --- items ---
+    # --- its runs ---
 
     def state(self, item: Item) -> str:
-        """`done`, `failed`, `damaged` (its files are not as they were saved) or `unfinished`."""
+        """`done`, `failed`, `damaged` (its files differ from what was saved) or `unfinished`."""
         if item.key in self._analyses:
             return "done"
         if self.folder is not None:
@@ -95,7 +95,7 @@ class Sweep:
         return "failed" if item.key in self._errors else "unfinished"
 
     def error(self, item: Item) -> str:
-        """Why an item failed, or what of it is damaged; empty if nothing is."""
+        """Why a run failed, or which of its files are damaged; empty if neither."""
         if self.folder is not None:
             state, place = self.state(item), item_folder(self.folder, item.key)
             if state == "damaged":
@@ -107,7 +107,7 @@ class Sweep:
 
     @property
     def items(self) -> "pd.DataFrame":
-        """One row per item: its place along every dimension, its state, and why it failed."""
+        """One row per run: its value of every dimension, its state, and why it failed."""
         import pandas as pd
 
         rows = [
@@ -117,49 +117,49 @@ class Sweep:
         return pd.DataFrame(rows, columns=[*DIMS, "state", "error", "key"])
 
     def to_pandas(self) -> "pd.DataFrame":
-        """The items, as `items`."""
+        """The runs, as `items`."""
         return self.items
 
     def __len__(self) -> int:
-        """Number of items."""
+        """Number of runs."""
         return len(self.plan)
 
     def __iter__(self) -> Iterator[tuple[Item, Analysis]]:
-        """Finished items with their results, in order.
+        """Finished runs with their results, in order.
 
         Raises:
-            ResultError: the files of an item are damaged.
+            ResultError: the files of a run are damaged.
         """
         for item in self.plan:
             if self.state(item) in ("done", "damaged"):
                 yield item, self.analysis(item)
 
     def analysis(self, item: Item | str) -> Analysis:
-        """The results of an item, given as an item or by its key.
+        """The results of a run, given as an item or by its key.
 
         Raises:
-            SweepError: no such item, or it is not finished.
+            SweepError: no such run, or it is not finished.
             ResultError: its files are damaged.
         """
         key = item.key if isinstance(item, Item) else item
         chosen = next((planned for planned in self.plan if planned.key == key), None)
         if chosen is None:
             raise SweepError(
-                f"The sweep has no item {key!r}. {near_matches(key, [i.key for i in self.plan])}"
+                f"The sweep has no run {key!r}. {near_matches(key, [i.key for i in self.plan])}"
             )
         if key in self._analyses:
             return self._analyses[key]
         if self.state(chosen) not in ("done", "damaged"):
-            why = self.error(chosen) or "it was not run yet"
-            raise SweepError(f"There are no results of {chosen.title}: {why}. Resume the sweep.")
+            why = self.error(chosen) or "it has not been executed yet"
+            raise SweepError(f"There are no results for {chosen.title}: {why}. Resume the sweep.")
         assert self.folder is not None
         return self._load(item_folder(self.folder, key))
 
     def select(self, **dims: Any) -> "Sweep":
-        """The part of it at these places: `sweep.select(task="reviews", seed=[0, 1])`.
+        """The runs with these values: `sweep.select(task="reviews", seed=[0, 1])`.
 
         Raises:
-            SweepError: an unknown dimension, or nothing there.
+            SweepError: an unknown dimension, or no such run.
         """
         for name, value in dims.items():
             self._check_dim(name)
@@ -167,13 +167,15 @@ class Sweep:
             known = list(dict.fromkeys(getattr(item, name) for item in self.plan))
             missing = [place for place in wanted if place not in known]
             if missing:
-                raise SweepError(f"No item has {name}={missing[0]!r}; there are {known}.")
+                raise SweepError(f"No run has {name}={missing[0]!r}; choose from {known}.")
             dims[name] = wanted
         chosen = [
             i for i in self.plan if all(getattr(i, d) in places for d, places in dims.items())
         ]
         if not chosen:
-            raise SweepError("No item is at all of these places at once.")
+            raise SweepError(
+                "No run has all of these values together; select fewer dimensions at once."
+            )
         return self._part(chosen)
 
     def _part(self, items: Sequence[Item]) -> "Sweep":
@@ -205,24 +207,24 @@ class Sweep:
         name: str = "",
         **dims: Any,
     ) -> Averages:
-        """A quantity averaged over dimensions, with nested 95 % intervals.
+        """A quantity averaged over dimensions, with hierarchical 95 % intervals.
 
         Args:
             quantity: `part.quantity`, such as `flow.values` or `layer_accuracy.gap`; an effect or its
                 name (`icl_mech.studies.study.quantities()` has all); or a function of an analysis that gives
                 a number or an interval.
-            over: Dimensions that are averaged; the others make the cells.
-            minus: Differences from the items that are alike but for this: `{"labels": "correct"}`;
-                paired where both have the same queries.
-            fixed: Averaged dimensions that are not samples of more values: the mean is of just these
-                tasks, say, and their spread is not part of the interval.
-            relative: Layers as a share of the model's depth; None: where models differ in depth.
+            over: Dimensions that are averaged; the others form the cells.
+            minus: Subtract the runs that differ only in having these values: `{"labels": "correct"}`;
+                paired if both have the same queries.
+            fixed: Averaged dimensions that are not samples of more values: for example, the mean is for these
+                tasks only, and their spread is not part of the interval.
+            relative: Layers as a fraction of the model's depth; None: only if models differ in depth.
             name: Name of the quantity in tables; by default its address.
-            **dims: Labels along the quantity's own axes, such as `score="wp"`, and places along
+            **dims: Labels along the quantity's axes, such as `score="wp"`, and values of
                 dimensions of the sweep.
 
         Raises:
-            SweepError: no such quantity, or items that cannot be averaged.
+            SweepError: no such quantity, or runs that cannot be averaged.
         """
         given, kept = (
             (names,) if isinstance(names, str) else tuple(names) for names in (over, fixed)
@@ -234,10 +236,10 @@ class Sweep:
         return averaged(part.readings(quantity, name), given, minus or {}, labels, relative, kept)
 
     def readings(self, quantity: object, name: str = "") -> list[Reading]:
-        """The quantity of every finished item that has it.
+        """The quantity in every finished run that has it.
 
         Raises:
-            SweepError: none has.
+            SweepError: no run has it.
         """
         effect = None
         if isinstance(quantity, str):
@@ -258,11 +260,11 @@ class Sweep:
             done = sum(self.state(item) == "done" for item in self.plan)
             if not done:
                 raise SweepError(
-                    "No item of the sweep is finished, so there is nothing to average."
+                    "No run of the sweep is finished, so there is nothing to average; resume the sweep first."
                 )
             part = str(quantity).split(".")[0]
             raise SweepError(
-                f"None of the {done} finished items has {name or quantity!r}; give part.quantity. "
+                f"None of the {done} finished runs has {name or quantity!r}; give part.quantity. "
                 f"{near_matches(part, parts)}"
             )
         return readings
@@ -275,7 +277,7 @@ class Sweep:
         return self.average(quantity, over, **options).plot(**shown)
 
     def failures(self) -> list[str]:
-        """Which items failed or are damaged, and why: one line for each reason."""
+        """Which runs failed or are damaged, and why: one line for each reason."""
         reasons: dict[str, list[str]] = {}
         for item in self.plan:
             if self.state(item) in ("failed", "damaged"):
@@ -286,18 +288,18 @@ class Sweep:
         ]
 
     def summary(self) -> str:
-        """Number of items, what they differ in, and their states."""
+        """Number of runs, what they differ in, and their states."""
         from collections import Counter
 
         states = Counter(self.state(item) for item in self.plan)
         counts = ", ".join(f"{states[state]} {state}" for state in STATES if states[state])
-        lines = [f"{counted(len(self.plan), 'item')} ({self._varied() or 'one of each'}): {counts}"]
+        lines = [f"{counted(len(self.plan), 'run')} ({self._varied() or 'one of each'}): {counts}"]
         lines += [f"  failed: {text}" for text in self.failures()]
         lines += [f"  left out: {text}" for text in self.skipped]
         return "\n".join(lines)
 
     def _varied(self) -> str:
-        """Dimensions in which items differ, without those that follow from the rest; a product where it is one."""
+        """Dimensions in which runs differ, except those that follow from the rest; as a product if they form one."""
         counts = {dim: len({getattr(item, dim) for item in self.plan}) for dim in DIMS}
         sizes = {dim: size for dim, size in counts.items() if size > 1}
         for dim in reversed(list(sizes)):
@@ -320,7 +322,7 @@ class Joined(Sweep):
     """Several sweeps as one; their models are named after the runs."""
 
     def __init__(self, runs: Mapping[str, Sweep]) -> None:
-        """Join the items, which keep all but the name of their model."""
+        """Join the runs, which keep everything except the name of their model."""
         items: list[Item] = []
         self._origins: dict[str, tuple[Sweep, Item]] = {}
         for name, run in runs.items():
@@ -332,24 +334,24 @@ class Joined(Sweep):
         super().__init__(items, skipped=[text for run in runs.values() for text in run.skipped])
 
     def state(self, item: Item) -> str:
-        """The item's state in its own run."""
+        """The state in its own sweep."""
         run, original = self._origins[item.key]
         return run.state(original)
 
     def error(self, item: Item) -> str:
-        """Why the item failed in its own run; empty if it did not."""
+        """Why it failed in its own sweep; empty if it did not."""
         run, original = self._origins[item.key]
         return run.error(original)
 
     def analysis(self, item: Item | str) -> Analysis:
-        """The results of an item in its own run.
+        """The results of a run in its own sweep.
 
         Raises:
-            SweepError: no such item, or it is not finished.
+            SweepError: no such run, or it is not finished.
         """
         key = item.key if isinstance(item, Item) else item
         if key not in self._origins:
-            raise SweepError(f"There is no item {key!r} among these runs.")
+            raise SweepError(f"There is no run {key!r} among these.")
         run, original = self._origins[key]
         return run.analysis(original)
 
@@ -384,12 +386,12 @@ def as_sweep(run: object) -> Sweep:
 
 
 def item_of(analysis: Analysis) -> Item:
-    """The item that an analysis would be in a sweep, as far as its provenance records it."""
+    """An analysis as an item of a sweep, as far as its provenance records it."""
     origin = origin_of(analysis.results)
     true, false = origin.get("prompts", {}), origin.get("false_prompts")
     shown = false or true
     texts = "spans" in true
-    # The largest number that fits is one setting, whatever it came to.
+    # The largest number that fits is one setting, whatever the number was.
     total: Any = "max" if "total_bound" in true else true.get("total")
     counted = texts or total is not None or true.get("demonstrations") == "given"
     return Item(

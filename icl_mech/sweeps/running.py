@@ -38,7 +38,7 @@ StudyGiven = Study | str | None
 """A study, its name, or the address of a custom one."""
 
 PATIENCE = 6 * 3600.0
-"""Seconds an item may take by default."""
+"""Maximum time of a run in seconds by default."""
 
 OF_STUDIES = tuple(name for name in OPTIONS if name != "seed")
 OF_RUNS = ("interventions", "batch_size", "memory", "path")
@@ -77,48 +77,48 @@ def sweep(
 ) -> Sweep:
     r"""Every model on every task in every setting with every seed.
 
-    Items are independent: each is one `measure` or `analyze` call, whose finished parts are kept at
-    once. An item that fails is recorded with its error, and the others go on.
+    Runs are independent: each is one `measure` or `analyze` call, whose finished parts are saved at
+    once. If a run fails, its error is recorded, and the others continue.
 
     Args:
         models: Names, folders, models, or functions without arguments that load one; one, a list,
-            or a mapping from the name that tables show. A name may stand with how it is loaded:
+            or a mapping from the name that tables show. A name may come with loading options:
             `{"path": "gpt2-xl", "dtype": "bfloat16", "device_map": "auto"}`, see `load_model`.
         tasks: Names, files or tasks; one, a list, or a mapping from the name that tables show. A
-            study of texts takes sets of them (`TextSet`, a `.txt` file), or the test texts of tasks.
-        measurements: What to measure, see `icl_mech.measurements`. Those that compare true with
-            false demonstrations get pairs, in items of their own.
+            study of texts uses sets of texts (`TextSet`, a `.txt` file), or the test texts of tasks.
+        measurements: What to measure, see `icl_mech.measurements`. Measurements that compare true with
+            false demonstrations get pairs, in separate runs.
         study: A study of prompts or pairs, by name or address or as a value, or several; see `analyze`.
-        labels: Label settings of the demonstrations, of pairs those of the false ones (default
+        labels: Label settings of the demonstrations, for pairs of the false ones (default
             `correct`, and `permuted` for pairs).
         false_share: Doses of false labels, see `build_prompts`.
-        shots: Demonstrations per class (default 1, or none besides `total`).
-        total: Demonstrations in all, with classes drawn independently, or `max`, see `build_prompts`;
-            with `shots` there are items of both, which are not averaged.
-        formats: Prompt formats: numbers of a built-in task's, templates, or None, the task's own.
+        shots: Demonstrations per class (default 1, or none if `total` is given).
+        total: Demonstrations in total, with classes drawn independently, or `max`, see `build_prompts`;
+            with `shots` there are runs of both, which are not averaged together.
+        formats: Prompt formats: numbers of a built-in task's formats, templates, or None, the task's own.
         seeds: Seeds of demonstrations, queries and a study's random controls.
-        n: Number of prompts; of texts as many are drawn by seed.
+        n: Number of prompts; this many texts are drawn by seed.
         demonstrations: `shared` or `per_prompt`; None: per prompt for pairs, else shared.
         balanced: Queries with equally many true answers per class.
-        writing: How prompts are written and scored, alike in all items: `score`, `chat` and its options of
+        writing: How prompts are written and scored, the same in all runs: `score`, `chat` and its options of
             `build_prompts`, such as `{"chat": True, "today": "2026-01-01"}`.
-        revisions: Checkpoints of models: branches, tags or commits of a hub id, or what functions take
+        revisions: Checkpoints of models: branches, tags or commits of a hub id, or values that functions take
             as `revision`.
-        device: Where models go that are loaded by name.
+        device: Device of models that are loaded by name.
         dtype: Number format of their weights.
         executor: Any `concurrent.futures.Executor`, such as `dask.distributed`'s
             `Client.get_executor()`; its workers load models by name or function.
-        workers: Instead of an executor: this many processes; None: this process.
-        devices: One for each of these processes, such as `("cuda:0", "cuda:1")`.
-        timeout: Seconds an item may take on an executor or in processes (default: six hours); then
-            it fails, and the others go on. An item in this process cannot be ended.
+        workers: Number of processes, instead of an executor; None: this process.
+        devices: One device for each of these processes, such as `("cuda:0", "cuda:1")`.
+        timeout: Seconds a run may take on an executor or in processes (default: six hours); then
+            it fails, and the others continue. A run in this process cannot be ended.
         out: Folder of the sweep, on a disk that all workers see.
-        resume: The folder may hold a sweep: finished items are kept, failed ones run again. Refused
-            where a model's files or a task changed since; `"again"` measures these items anew.
-        overwrite: The folder may hold a sweep: all items are measured again.
+        resume: The folder may hold a sweep: finished runs are kept, failed ones are repeated. Raises an error
+            if a model's files or a task have changed since; `"again"` measures these runs again.
+        overwrite: The folder may hold a sweep: all runs are measured again.
         progress: Show a bar; None: in a terminal or notebook, elsewhere a line now and then.
-        plan: Run nothing; return the `Forecast` instead, with one entry for items that differ in their
-            seed alone, in this process and one after the other.
+        plan: Run nothing; return the `Forecast` instead, with one entry for runs that differ only in their
+            seed, for execution in this process, one after the other.
         **options: Options of studies (`maps`, `loss`, `reduction`, `heads_from`, `nulls`) and of every run
             (`interventions`, `batch_size`, `memory`, `path`), see `analyze`.
 
@@ -177,7 +177,7 @@ def sweep(
 
 
 def _forecasts(jobs: Sequence[Job]) -> Iterator[ItemForecast]:
-    """Forecasts of the first of all items that differ in their seed alone."""
+    """Forecasts, one for all runs that differ only in their seed."""
     alike: dict[Item, list[Job]] = {}
     for job in jobs:
         alike.setdefault(replace(job.item, seed=0), []).append(job)
@@ -197,7 +197,7 @@ def _options(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], 
     edits = [edit.to_dict() for edit in checked.interventions]
     of_studies = {name: value for name, value in given.items() if name in OF_STUDIES}
     if not isinstance(of_studies.get("heads_from", ""), str | None):
-        raise SweepError("heads_from= of a sweep is the name of a task.")
+        raise SweepError("heads_from= is not a name; in a sweep, give the name of a task.")
     return of_studies, of_runs, {"interventions": edits} if edits else {}
 
 
@@ -207,7 +207,9 @@ def _folder(
     if resume not in (True, False, "again"):
         raise SweepError(f"resume={shown(resume)}; give True, False or 'again'.")
     if resume and overwrite:
-        raise SweepError("resume=True keeps finished items, overwrite=True measures them again.")
+        raise SweepError(
+            "resume=True keeps finished runs, but overwrite=True measures them again; give only one of them."
+        )
     if out is None:
         if resume or overwrite:
             raise SweepError("resume= and overwrite= need out=, the folder of the sweep.")
@@ -216,7 +218,7 @@ def _folder(
     if is_sweep(folder):
         if not (resume or overwrite):
             raise SweepError(
-                f"{str(out)!r} holds a sweep; give resume=True to go on with it, overwrite=True to "
+                f"{str(out)!r} holds a sweep; give resume=True to continue it, overwrite=True to "
                 "measure it again, or another folder."
             )
     elif not is_vacant(folder):
@@ -229,10 +231,10 @@ def _folder(
 def _earlier(
     folder: Path | None, plan: Plan, *, resume: bool | Literal["again"], overwrite: bool
 ) -> list[Item]:
-    """Items that are listed in the folder already.
+    """Runs that the folder already lists.
 
     Raises:
-        SweepError: they are of other measurements, models or tasks, which would be averaged with
+        SweepError: they have other measurements, models or tasks, and would be averaged with
             these.
     """
     if folder is None or overwrite or not is_sweep(folder):
@@ -243,21 +245,21 @@ def _earlier(
         if contents.get((item.study, item.pair), item.content) != item.content:
             raise SweepError(
                 f"{str(folder)!r} holds a sweep with other measurements, variants or options of "
-                f"{item.study!r}; results are not mixed. Choose another folder, or give those of the "
+                f"{item.study!r}; results are not mixed. Choose another folder, or use the settings of the "
                 "sweep that is there."
             )
     changed = _changed(items, plan)
     if changed and resume != "again":
         raise SweepError(
-            f"{_differing(changed)} changed since this was measured in {str(folder)!r}: "
-            f"{counted(len(changed), 'item')}; results are not mixed. Start a new folder, or let "
-            "resume='again' measure those anew."
+            f"{_differing(changed)} changed since the sweep in {str(folder)!r} was measured "
+            f"({counted(len(changed), 'run')}); results are not mixed. Use a new folder, or "
+            "resume='again' to measure these runs again."
         )
     return [item for item in items if item.key not in changed]
 
 
 def _changed(items: Sequence[Item], plan: Plan) -> dict[str, tuple[Item, Item]]:
-    """Items of the folder, by key, that are planned again with another model or task of the same name."""
+    """Runs in the folder, by key, that are planned again with another model or task of the same name."""
     of_models: dict[str, Item] = {item.model: item for item in plan.items}
     of_tasks: dict[str, Item] = {item.task: item for item in plan.items}
     changed: dict[str, tuple[Item, Item]] = {}
@@ -305,29 +307,31 @@ def _carrier(
     devices: Sequence[str],
     patience: float,
 ) -> Any:
-    """The function that runs jobs.
+    """The function that executes jobs.
 
     Raises:
         SweepError: two ways at once, or a model that cannot be sent.
     """
     if executor is not None and (workers is not None or devices):
-        raise SweepError("executor= brings its own workers; leave workers= and devices= out.")
+        raise SweepError("executor= has its own workers; leave out workers= and devices=.")
     if devices:
         if workers not in (None, len(devices)):
-            raise SweepError(f"workers={workers} and {len(devices)} devices; give one for each.")
+            raise SweepError(
+                f"workers={workers} does not match {len(devices)} devices; give one device for each worker."
+            )
         workers = len(devices)
     if executor is None and workers is None:
         return serially
     if executor is not None and not isinstance(executor, Executor):
         raise SweepError(
-            f"executor={shown(executor)}; give a concurrent.futures.Executor, of a Dask client "
+            f"executor={shown(executor)} is not an executor; give a concurrent.futures.Executor, for a Dask client "
             "client.get_executor()."
         )
     for source in {id(e.model): e.model for e in plan.entries}.values():
         if source.is_object and not _stays_here(executor):
             raise SweepError(
-                f"The model {source.name!r} is an object, which other processes do not have; give "
-                "its name or folder, or a function of a module that loads it."
+                f"The model {source.name!r} was given as an object, which other processes do not have; give "
+                "its name or folder, or a function in a module that loads it."
             )
     if executor is not None:
         return partial(on_executor, executor=executor, timeout=patience)
@@ -344,7 +348,7 @@ def _patience(timeout: float | int | None, *, apart: bool) -> float:
         raise SweepError(f"timeout={shown(timeout)}; give a number of seconds above 0.")
     if not apart:
         raise SweepError(
-            "timeout= ends items in other processes, and these run in this one; give workers=1 or "
+            "timeout= can only end runs in other processes, but this sweep runs in this process; give workers=1 or "
             "more, or an executor."
         )
     return float(timeout)
@@ -380,16 +384,16 @@ def _run(
 
 
 def _note(folder: Path, outcome: Outcome) -> None:
-    """Save the error of an item whose worker could not save it."""
+    """Save the error of a run whose worker could not save it."""
     place = item_folder(folder, outcome.key)
-    # A worker that was given up may have finished nevertheless.
+    # A worker that was given up may have finished after all.
     if error_of(place) is None and not is_complete(place):
         try:
             note_error(place, {"type": "SweepError", "message": outcome.error})
         except OSError as error:
             if full := full_disk(error):
                 raise SweepError(
-                    f"The disk of {str(folder)!r} takes no more ({full}), not even why "
-                    f"{outcome.key} failed: {outcome.error} Make space, and go on with resume=True."
+                    f"The disk of {str(folder)!r} accepts no more files ({full}), not even the reason why "
+                    f"{outcome.key} failed: {outcome.error} Free some space, and continue with resume=True."
                 ) from error
             raise

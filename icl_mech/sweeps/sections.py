@@ -24,21 +24,21 @@ from icl_mech.sweeps.result import Sweep
 from icl_mech.sweeps.shown import ALONG, difference_of, note
 
 FEWEST_TASKS = 3
-"""Fewer tasks stand for just themselves: Student's interval for others would hold everything."""
+"""With fewer tasks, means are of these tasks only: Student's interval for other tasks would cover everything."""
 
 
 def fixed_of(sweep: Sweep) -> tuple[str, ...]:
-    """Dimensions that are fixed in means over tasks and seeds: the mean is of just their values."""
+    """Dimensions that are fixed in means over tasks and seeds: the mean is over their values only."""
     finished = {item.task for item in sweep.plan if sweep.state(item) == "done"}
     return ("task",) if len(finished) < FEWEST_TASKS else ()
 
 
 def average(sweep: Sweep, mean: Mean, besides: Sequence[str] = ()) -> Averages:
-    """The averages that a figure shows, taken over the dimensions of `besides` too.
+    """The averages that a figure shows, also taken over the dimensions of `besides`.
 
     Raises:
-        LookupError: there is nothing to be seen along its dimension.
-        SweepError: no finished item has it.
+        LookupError: nothing varies along its dimension.
+        SweepError: no finished run has it.
     """
     if isinstance(mean.quantity, str) and mean.quantity in OF_SWEEPS:
         return OF_SWEEPS[mean.quantity](sweep)
@@ -52,14 +52,14 @@ def average(sweep: Sweep, mean: Mean, besides: Sequence[str] = ()) -> Averages:
 
 
 def means_of(sweep: Sweep) -> list[Mean]:
-    """Figures of all built-in studies, and of custom studies that items belong to."""
+    """Figures of all built-in studies, and of custom studies that runs belong to."""
     swept = {item.study for item in sweep.plan}
     studies = [study for study in known_studies().values() if is_own(study) or study.name in swept]
     return [mean for study in studies for mean in study.means or _of_claims(study)]
 
 
 def judging(sweep: Sweep) -> list[Study]:
-    """The studies whose claims are judged by these items: the studies of their pages."""
+    """The studies whose claims are judged by these runs: the studies of their pages."""
     studies = [study_of(run.results, run.made) for _, run in sweep]
     names = {study.name for study in studies if study is not None}
     return [study for study in known_studies().values() if study.name in names]
@@ -96,7 +96,7 @@ class Sections:
 
 
 def sections(sweep: Sweep, besides: Sequence[str] = ()) -> Sections:
-    """Sections of everything the items hold; means are over the dimensions of `besides` too."""
+    """Sections of everything the runs hold; means are also over the dimensions of `besides`."""
     drawn, notes = [], []
     parts = {name for _, analysis in sweep for name in analysis.results}
     for wanted in means_of(sweep):
@@ -157,7 +157,7 @@ def _summary(sweep: Sweep, wanted: Mean, besides: Sequence[str]) -> str:
 
 def _section(wanted: Mean, averages: Averages, options: dict[str, Any], summary: str) -> Section:
     over, apart = " and ".join(averages.over), difference_of(options.get("beside"))
-    apart = f" Also **{apart}**, where both have the same item." if apart else ""
+    apart = f" Also **{apart}**, for runs that both have." if apart else ""
     return Section(
         wanted.question,
         summary or answer(averages),
@@ -180,7 +180,7 @@ def answer(averages: Averages) -> str:
     """The first six numbers; along axes, only what the means are over."""
     if averages.axes:
         bases = sorted({averages.basis(cell) for cell in averages.cells})
-        return f"Means over {' or '.join(bases)}; every number stands in the table below."
+        return f"Means over {' or '.join(bases)}; the table below lists every number."
     parts = [
         f"{_words(averages, cell)}{said(ends_of(cell), sign=True)}" for cell in averages.cells[:6]
     ]
@@ -198,7 +198,7 @@ def ends_of(cell: Cell) -> Interval:
     return Interval(float(cell.value), float(cell.low), float(cell.high))
 
 
-# --- shares of a gap over many items: ratios of means, with intervals from their linear parts ---
+# --- fractions of a gap over many runs: ratios of means, with intervals from their linear parts ---
 
 
 def _linear(closed: Tensor, gap: Tensor, *, ratio: float, size: float) -> Tensor:
@@ -208,15 +208,15 @@ def _linear(closed: Tensor, gap: Tensor, *, ratio: float, size: float) -> Tensor
 def gap_reduction(
     sweep: Sweep, condition: str = "chosen heads", over: str | Sequence[str] = ("task", "seed")
 ) -> Averages:
-    """Share of the gap between true and false demonstrations that an ablation closes.
+    """Fraction of the gap between true and false demonstrations that an ablation closes.
 
-    It is the ratio of the means over all items, not the mean of their ratios, which single items
-    with hardly any gap would dominate. Its interval is that of the mean of
-    `closed - ratio * gap`, divided by the mean gap; where the interval of the mean gap includes 0,
+    It is the ratio of the means over all runs, not the mean of their ratios, which single runs
+    with hardly any gap would dominate. Its interval is the interval of the mean of
+    `closed - ratio * gap`, divided by the mean gap; if the interval of the mean gap includes 0,
     the ratio is undefined.
 
     Raises:
-        SweepError: no item has this ablation.
+        SweepError: no run has this ablation.
     """
 
     def mean_of(statistic: Callable[[Tensor, Tensor], Tensor]) -> Any:
@@ -248,8 +248,8 @@ def gap_reduction(
                 points=torch.full_like(cell.points, torch.nan),
             )
         )
-    name = f"share of the gap closed by {condition}"
-    return replace(closed, name=name, unit="share of the gap", cells=tuple(cells), heading=name)
+    name = f"fraction of the gap closed by {condition}"
+    return replace(closed, name=name, unit="fraction of the gap", cells=tuple(cells), heading=name)
 
 
 def _parts(
@@ -264,10 +264,11 @@ def _parts(
 def fixed_exit(
     sweep: Sweep, side: str = "false", over: str | Sequence[str] = ("task", "seed")
 ) -> tuple[int, Averages]:
-    """One layer for all tasks to leave at, chosen on every second seed and tested on the others.
+    """One exit layer for all tasks, chosen on every second seed and tested on the others.
 
     It is the layer with the largest mean advantage over the last layer with false demonstrations, as
-    in the paper; seeds draw their queries from the same examples, so some of those tested may have chosen it too.
+    in the paper; seeds draw their queries from the same examples, so some tested queries may also have been used
+    to choose it.
 
     Returns:
         The layer, and the change of calibrated accuracy there.
@@ -277,21 +278,25 @@ def fixed_exit(
     """
     seeds = sorted({item.seed for item in sweep.plan})
     if len(seeds) < 2:
-        raise SweepError("A layer is chosen on some seeds and tested on others; run two at least.")
+        raise SweepError(
+            "The exit layer is chosen on some seeds and tested on others; run at least two seeds."
+        )
     accuracy = [
         analysis.layer_accuracy.accuracy("false")
         for _, analysis in sweep.select(seed=seeds[::2])
         if "layer_accuracy" in analysis
     ]
     if len({len(values) for values in accuracy}) != 1:
-        raise SweepError("One layer for all needs items of one depth; select a model.")
+        raise SweepError(
+            "One exit layer for all runs needs models of the same depth; select one model."
+        )
     layer = early_exit_layer(torch.stack(accuracy))
 
     def change(analysis: Analysis) -> Interval:
         scores = analysis.layer_accuracy.pair_scores[:, ("true", "false").index(side)].double()
         return mean_interval(scores[:, layer] - scores[:, -1])
 
-    name = f"change by leaving at layer {layer}, {side} demonstrations"
+    name = f"change from exiting at layer {layer}, {side} demonstrations"
     return layer, sweep.select(seed=seeds[1::2]).average(change, over, name=name)
 
 
@@ -301,14 +306,14 @@ OF_SWEEPS: Mapping[str, Callable[[Sweep], Averages]] = {
     "fixed exit": lambda sweep: fixed_exit(sweep, over="seed")[1],
     "gap reduction": gap_reduction,
 }
-"""Quantities that no single run has, by the names that studies use for them."""
+"""Quantities that no single run has, by the names that studies give them."""
 
 
-# --- what is said of the items ---
+# --- facts about the runs ---
 
 
 def failures(sweep: Sweep, most: int = 3) -> list[str]:
-    """Why items failed: the first reasons, and how many more there are."""
+    """Why runs failed: the first reasons, and how many more there are."""
     failed = sweep.failures()
     shown = [f"Failed: {text}" for text in failed[:most]]
     return [*shown, f"{len(failed) - most} more reasons."] if len(failed) > most else shown
@@ -317,17 +322,17 @@ def failures(sweep: Sweep, most: int = 3) -> list[str]:
 FACTS = {
     "n": "Prompts",
     "shots": "Demonstrations per class",
-    "total": "Demonstrations in all",
-    "false_share": "Share of false labels",
+    "total": "Demonstrations in total",
+    "false_share": "Fraction of false labels",
 }
 """Titles of dimensions whose names do not explain themselves."""
 
 GIVEN = ("model", "revision", "task", "format")
-"""Dimensions whose values are proper names, written as they are."""
+"""Dimensions whose values are names and stay as they are."""
 
 
 def facts(sweep: Sweep) -> list[Fact]:
-    """The values along every dimension, and the states of the items."""
+    """The values along every dimension, and the states of the runs."""
     rows = []
     for dim in DIMS:
         values = dict.fromkeys(str(getattr(item, dim)) for item in sweep.plan)
@@ -341,7 +346,7 @@ def facts(sweep: Sweep) -> list[Fact]:
             rows.append(Fact(FACTS.get(dim, usual.capitalize()), text))
     states = {state: sum(sweep.state(i) == state for i in sweep.plan) for state in STATES}
     rows.append(
-        Fact("Items", ", ".join(f"{count} {state}" for state, count in states.items() if count))
+        Fact("Runs", ", ".join(f"{count} {state}" for state, count in states.items() if count))
     )
     if sweep.made.get("date"):
         rows.append(Fact("Made", str(sweep.made["date"])))

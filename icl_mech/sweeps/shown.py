@@ -18,7 +18,7 @@ from icl_mech.sweeps.cells import FEW, Averaged, Cell, plural
 from icl_mech.sweeps.item import DIMS
 
 ALWAYS = ("model", "task")
-"""Dimensions that stand in every row unless they were averaged."""
+"""Dimensions that every row has unless they were averaged."""
 
 
 def rows(averages: Averaged) -> list[dict[str, Any]]:
@@ -54,7 +54,7 @@ def latex(given: Sequence[Averaged], columns: str | None, digits: int) -> str:
     across = columns or (free[-1] if free else "quantity")
     if across not in [*free, "quantity"]:
         raise SweepError(
-            f"columns={columns!r}; a table of these has {', '.join(free) or 'one number'}."
+            f"columns={columns!r} is not available; a table of these averages has {', '.join(free) or 'one number'}."
         )
     down = [name for name in free if name != across]
     heads: dict[Any, None] = {}
@@ -62,7 +62,9 @@ def latex(given: Sequence[Averaged], columns: str | None, digits: int) -> str:
     basis: dict[str, None] = {}
     for averages in given:
         if (averages.axes, averages.varied) != (first.axes, first.varied):
-            raise SweepError("A table holds quantities of the same axes and dimensions.")
+            raise SweepError(
+                "These quantities have different axes or dimensions; give a table quantities of the same ones."
+            )
         for cell in averages.cells:
             basis[averages.basis(cell)] = None
             for place, text in _texts(averages, cell, digits):
@@ -106,16 +108,16 @@ def _escaped(text: object) -> str:
 # --- figures ---
 
 ALONG = ("layer", "depth", "seen")
-"""Axes of a quantity that run across a figure."""
+"""Axes of a quantity that run along the horizontal axis of a figure."""
 
 NUMBERS = ("false_share", "shots", "total", "n")
-"""Dimensions that run across a figure if no axis does and they have several values."""
+"""Dimensions that run along the horizontal axis if no axis of the quantity does and they have several values."""
 
 TITLES = {
-    "depth": "share of the model's depth",
-    "false_share": "share of false labels",
+    "depth": "fraction of the model's depth",
+    "false_share": "fraction of false labels",
     "shots": "demonstrations per class",
-    "total": "demonstrations in all",
+    "total": "demonstrations in total",
     "n": "prompts",
     "seen": "demonstrations seen",
 }
@@ -136,7 +138,7 @@ Spread: TypeAlias = tuple[tuple[int, tuple[float, ...]], ...]
 """Single values: number of the curve, and one value for each column."""
 
 SPARSE = 12
-"""Up to this number of columns intervals are bars, not bands."""
+"""Up to this number of columns, intervals are bars instead of bands."""
 
 
 def drawing(
@@ -156,7 +158,7 @@ def drawing(
     for option, name in (("panels", panels), ("curves", curves), ("x", x)):
         if name is not None and name not in free:
             hint = near_matches(name, free) if free else "These averages are one number."
-            raise SweepError(f"{option}={name!r}. {hint}")
+            raise SweepError(f"{option}={name!r} is not available. {hint}")
     x = x or _across(averages, free, (panels, curves))
     table = [_named(row, x) for row in rows(averages) if _shown(row, averages)]
     left, apart = [name for name in free if name != x], difference_of(beside)
@@ -167,7 +169,7 @@ def drawing(
         return _dots(averages, table, curves or (left[-1] if len(left) > 1 else None), left)
     inside = curves or (left[-1] if left else "")
     axes = [panels] if panels else [name for name in left if name != inside]
-    # Each combination gets its own panel only where the names of curves fix their colours.
+    # Each combination gets its own panel only if the names of curves fix their colours.
     if (
         not {str(row.get(inside)) for row in table} <= {*MEANINGS}
         or _count(table, axes) > MOST_PANELS
@@ -232,11 +234,11 @@ def _short(row: dict[str, Any]) -> dict[str, Any]:
 def note(averages: Averaged) -> str:
     """What bars or bands show, and what they are averaged over."""
     bases = sorted({averages.basis(cell) for cell in averages.cells})
-    text = f"means over {' or '.join(bases)}, nested 95 % intervals"
+    text = f"means over {' or '.join(bases)}, hierarchical 95 % intervals"
     if any(cell.counts[dim] > 1 for cell in averages.cells for dim in averages.fixed):
-        text += f" (of just these {' and '.join(map(plural, averages.fixed))})"
+        text += f" (for these {' and '.join(map(plural, averages.fixed))} only)"
     if units := _units(averages):
-        text += f"; small points: single {' or '.join(map(plural, units))}"
+        text += f"; small points: individual {' or '.join(map(plural, units))}"
     return text
 
 
@@ -272,7 +274,7 @@ def _curves(
     heads = list(dict.fromkeys(_words(row, axes) for row in table))
     if len(heads) > MOST_PANELS:
         raise SweepError(
-            f"{len(heads)} panels are too many to be read (at most {MOST_PANELS}); average over more "
+            f"{len(heads)} panels are too many to read (at most {MOST_PANELS}); average over more "
             "dimensions, or select a part of the sweep."
         )
     places = sorted({float(row[x]) for row in table})
@@ -348,7 +350,7 @@ def _looks(names: Sequence[str]) -> tuple[Meaning, ...]:
 
 
 def _apart(places: Sequence[float], curves: int) -> float:
-    """How far points of curves are set apart, so that their bars do not hide each other."""
+    """Horizontal offset between points of different curves, so that their bars do not hide each other."""
     if len(places) < 2 or curves < 2 or len(places) > SPARSE:
         return 0.0
     return 0.025 * min(b - a for a, b in pairwise(places))

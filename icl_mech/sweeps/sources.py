@@ -1,4 +1,4 @@
-"""Models and tasks of a sweep: names, objects, or functions that load them, each under one name."""
+"""Models and tasks of a sweep: names, objects, or functions that load them, each with one name."""
 
 import hashlib
 import inspect
@@ -26,9 +26,9 @@ class ModelSource:
     Attributes:
         name: Name in tables and folders.
         given: A name or folder, a function without arguments that loads it, or the model.
-        identity: Identifies what the name does not: the model that was given as an object, the files
+        identity: Identifies what the name does not: a model that was given as an object, or the files
             of a folder.
-        revision: Revision to load: a branch, tag or commit; a function gets it as `revision=`.
+        revision: Revision to load: a branch, tag or commit; passed to a function as `revision=`.
         options: How it is loaded: other arguments of `load_model`.
     """
 
@@ -63,7 +63,7 @@ class ModelSource:
 
 
 def _same_loader(first: Any, second: Any) -> bool:
-    """True for the same code: a name may have different functions, and a sent function is a new object each time."""
+    """True for the same code: functions may share a name, and a sent function is a new object each time."""
     if isinstance(first, partial) and isinstance(second, partial):
         same = first.args == second.args and first.keywords == second.keywords
         return same and _same_loader(first.func, second.func)
@@ -88,8 +88,8 @@ def model_sources(models: object, revisions: Sequence[str | None] = (None,)) -> 
     """One source for each model and revision.
 
     Raises:
-        SweepError: none, two of one name, or a revision of what is not loaded by name or function.
-        ModelError: an object that is no model.
+        SweepError: none, two with one name, or a revision of a model not loaded by name or function.
+        ModelError: an object that is not a model.
     """
     sources = [_model(name, given) for name, given in _named(models, "models", _model_name).items()]
     sources = [
@@ -102,21 +102,21 @@ def model_sources(models: object, revisions: Sequence[str | None] = (None,)) -> 
             continue
         if source.is_object:
             raise SweepError(
-                f"The model {source.name!r} is an object, which has one revision; give its hub id, or a "
-                "function with the argument revision that loads it."
+                f"The model {source.name!r} was given as an object, so it has only one revision; give its hub id, "
+                "or a function with the argument revision that loads it."
             )
         if isinstance(source.given, str):
             kind = resolve(source.given).kind
             if kind != "hub":
                 raise SweepError(
                     f"The model {source.name!r} is not loaded from the hub, so it has no revisions; give "
-                    "its checkpoints as models, models={'step 1000': 'folder/1000', ...}, or a function "
+                    "its checkpoints as models, models={'step 1000': 'folder/1000', ...}, or give a function "
                     "with the argument revision."
                 )
         elif not _takes_revision(source.given):
             raise SweepError(
-                f"{source.name} loads one model; a function whose model has revisions takes the "
-                "argument revision."
+                f"The function {source.name} has no argument revision, so it loads only one model; add the "
+                "argument, or leave out revisions=."
             )
     return sources
 
@@ -159,11 +159,13 @@ def _loaded_so(name: str, given: dict[str, Any]) -> ModelSource:
     for key in given:
         if key not in ("path", *LOADING):
             raise SweepError(
-                f"The model {name!r} has {key!r}. {near_matches(key, ('path', *LOADING))} "
+                f"The model {name!r} has the unknown argument {key!r}. {near_matches(key, ('path', *LOADING))} "
                 f"Allowed: path, {', '.join(LOADING)}."
             )
     if not isinstance(given.get("path"), str):
-        raise SweepError(f"The model {name!r} has no path: its name, hub id, folder or file.")
+        raise SweepError(
+            f"The model {name!r} has no path; give its name, hub id, folder or file as path."
+        )
     source, revision = _model(name, given.pop("path")), given.pop("revision", None)
     dtype_of(given.get("dtype"))
     conformed("quantization", given.get("quantization"), Quantization | None, SweepError)
@@ -194,7 +196,7 @@ class TaskSource:
         return isinstance(self.given, TextSet)
 
     def texts(self) -> TextSet:
-        """The texts; for a task those of its test examples.
+        """The texts; for a task, the texts of its test examples.
 
         Raises:
             PromptError: a task whose texts cannot be cut.
@@ -217,10 +219,10 @@ class TaskSource:
 
 
 def task_sources(tasks: object) -> list[TaskSource]:
-    """One source for each task; files are read, and names are tried.
+    """One source for each task; files are read, and names are checked.
 
     Raises:
-        SweepError: none, or two of one name.
+        SweepError: none, or two with one name.
         TaskError: a task that cannot be loaded.
     """
     sources = []
@@ -255,7 +257,7 @@ def formats_of(formats: object) -> dict[str, int | Template | None]:
 
     Raises:
         SweepError: none of these.
-        TaskError: a pattern that is no template.
+        TaskError: a pattern that is not a template.
     """
     named = _named(formats, "formats", _format_name)
     forms: dict[str, int | Template | None] = {}
@@ -266,8 +268,8 @@ def formats_of(formats: object) -> dict[str, int | Template | None]:
             forms[name] = given
         else:
             raise SweepError(
-                f"formats holds {shown(given)}; give numbers of a task's formats, templates such as "
-                "'Review: {text}\\nSentiment: {label}', or None for the task's own."
+                f"formats holds {shown(given)}, which is not a format; give numbers of a task's formats, templates "
+                "such as 'Review: {text}\\nSentiment: {label}', or None for the task's own format."
             )
     return forms
 
@@ -290,10 +292,10 @@ def _named(given: object, what: str, name_of: Callable[[Any], str]) -> dict[str,
             name = name_of(value)
             if name in named:
                 raise SweepError(
-                    f"{what} holds two named {name!r}; give a mapping with a name for each: "
+                    f"{what} holds two entries named {name!r}; give a mapping with a name for each: "
                     f"{what}={{'a': ..., 'b': ...}}."
                 )
             named[name] = value
     if not named:
-        raise SweepError(f"{what} is empty; give one at least.")
+        raise SweepError(f"{what} is empty; give at least one.")
     return named

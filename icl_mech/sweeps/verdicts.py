@@ -1,4 +1,4 @@
-"""`Judged`: a claim and what one model shows of it, by means over tasks and seeds and task by task."""
+"""`Judged`: a claim and its verdict for one model, by means over tasks and seeds and task by task."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -30,14 +30,14 @@ ALL = "all tasks"
 
 @dataclass(frozen=True)
 class Judged:
-    """A claim and what one model, or one run, shows of it.
+    """A claim and its verdict for one model or one run.
 
     Attributes:
         model: Model or run.
         claim: The claim.
         verdict: What the intervals show, and what they are averaged over.
-        paper: The paper it is from.
-        tasks: Verdicts of each task alone, which are not part of Holm's family.
+        paper: The paper behind the claim.
+        tasks: Verdicts on each task alone, which are not part of Holm's family.
     """
 
     model: str
@@ -48,12 +48,12 @@ class Judged:
 
     @property
     def status(self) -> Status:
-        """Status of the claim among all that are judged together."""
+        """Status of the claim, corrected for all claims that are judged together."""
         return self.verdict.status
 
     @property
     def p(self) -> float | None:
-        """One-sided p-value; None where it cannot be judged."""
+        """One-sided p-value; None if it cannot be judged."""
         return self.verdict.p
 
     @property
@@ -63,7 +63,7 @@ class Judged:
 
     @property
     def remark(self) -> str:
-        """What the status cannot say, in a few words."""
+        """What the status does not say, in a few words."""
         return self.verdict.remark
 
     @property
@@ -78,14 +78,14 @@ class Judged:
 
     @property
     def places(self) -> dict[str, "Judged"]:
-        """Verdicts by task, and of the mean over them as `all tasks`; a single task stands for itself."""
+        """Verdicts by task, and for the mean over them as `all tasks`; a single task has this verdict."""
         if len(self.tasks) > 1:
             return {**self.tasks, ALL: self}
         return dict.fromkeys(self.tasks, self)
 
 
 def by_model(sweep: Sweep, claim: Claim) -> Iterator[Judged]:
-    """Judge the claim by the mean over tasks and seeds, for each model with items that bear on it."""
+    """Judge the claim by the mean over tasks and seeds, for each model with runs that bear on it."""
     for model, revision in dict.fromkeys((item.model, item.revision) for item in sweep.plan):
         part = sweep.select(model=model, revision=revision)
         name = model if revision is None else f"{model} at {revision}"
@@ -105,10 +105,10 @@ def _of_tasks(part: Sweep, claim: Claim, alone: dict[str, Judged]) -> Verdict:
     verdict = _verdict(part.select(task=able) if 0 < len(able) < len(alone) else part, claim)
     remarks = []
     if 0 < len(able) < len(alone):
-        # A task that demonstrations do not help with is no evidence on how they help.
+        # A task on which demonstrations do not help gives no evidence on how they help.
         others = listed([task for task in alone if task not in able])
         remarks.append(
-            f"left out, as the task is not shown to be done there with the help of demonstrations: {others}"
+            f"left out, because demonstrations are not shown to help the model do the task: {others}"
         )
     statuses = {task: judged.status for task, judged in alone.items() if task in able or not able}
     if len(set(statuses.values())) > 1:
@@ -126,9 +126,9 @@ def _of_tasks(part: Sweep, claim: Claim, alone: dict[str, Judged]) -> Verdict:
 
 
 def _verdict(part: Sweep, claim: Claim) -> Verdict:
-    """Judge the claim by one model's items.
+    """Judge the claim by one model's runs.
 
-    If items differ in more than tasks and seeds, their usual setting counts: the first one.
+    If runs differ in more than tasks and seeds, their usual setting counts: the first one.
     """
     judgement = judge(claim, lambda effect: _evidence(part, effect, claim.part))
     words = "; ".join(
@@ -169,7 +169,7 @@ def _said(judgement: Judgement, text: str) -> Verdict:
 
 
 def _evidence(part: Sweep, effect: Effect, of: str) -> Evidence | None:
-    """Evidence on an effect in the usual setting: as on the page of its only item, else the mean over items."""
+    """Evidence on an effect in the usual setting: as on the page of its only run, else the mean over runs."""
     average = _average(part, effect)
     if average is None:
         return None
@@ -182,7 +182,7 @@ def _evidence(part: Sweep, effect: Effect, of: str) -> Evidence | None:
 
 
 def _runs(part: Sweep, cell: Cell, effect: Effect) -> list[tuple[Item, Analysis]]:
-    """Finished items that an average is taken over."""
+    """Finished runs that an average is taken over."""
     return [
         (item, run)
         for item, run in part
@@ -192,7 +192,7 @@ def _runs(part: Sweep, cell: Cell, effect: Effect) -> list[tuple[Item, Analysis]
 
 
 def _ratio(effect: Effect, runs: Sequence[tuple[Item, Analysis]]) -> Interval | None:
-    """The ratio of means over items, which may be undefined for one item; None for effects that are not ratios."""
+    """The ratio of means over runs, which may be undefined for a single run; None for effects that are not ratios."""
     if effect.parts is None:
         return None
     parts = [pair for _, run in runs if (pair := effect.parts(run)) is not None]
@@ -203,7 +203,7 @@ def _ratio(effect: Effect, runs: Sequence[tuple[Item, Analysis]]) -> Interval | 
 def _with_controls(
     effect: Effect, runs: Sequence[tuple[Item, Analysis]], mean: Interval
 ) -> Interval:
-    """A mean of effects with the means of their controls; not-a-number ends where these have none.
+    """A mean of effects with the means of their controls; not-a-number ends if these have none.
 
     Randomly initialised models are averaged as the effect is, seeds first; p-values over the words of single runs have no mean.
     """
@@ -231,7 +231,7 @@ def _means(rows: Sequence[Sequence[float]]) -> list[float]:
 
 
 def _counts(part: Sweep, cell: Cell) -> tuple[int, str, int]:
-    """Number of units that would narrow an interval, what they are (task, seed or prompt), and number of their groups."""
+    """Number of units that would narrow an interval, their kind (task, seed or prompt), and number of their groups."""
     tasks, seeds = cell.counts.get("task", 1), cell.counts.get("seed", 1)
     if len(cell.units) > 1 and tasks > 1 and not fixed_of(part):
         return len(cell.units), "task", 1
@@ -239,7 +239,7 @@ def _counts(part: Sweep, cell: Cell) -> tuple[int, str, int]:
 
 
 def _rests_on(part: Sweep, cell: Cell) -> int:
-    """Number of units that an interval rests on: the few tasks or seeds it averages over, or else prompts."""
+    """Number of units behind an interval: the few tasks or seeds it averages over, or else prompts."""
     if fixed_of(part):
         return cell.items if cell.counts.get("seed", 1) > 1 else cell.prompts
     return len(cell.units) if len(cell.units) > 1 else cell.prompts
@@ -273,5 +273,5 @@ def _average(part: Sweep, effect: Effect) -> tuple[Averages, Cell] | None:
 def _setting(averages: Averages, cell: Cell) -> str:
     named = [f"{d.replace('_', ' ')} {cell.dims[d]}" for d in averages.varied if cell.dims[d] != ""]
     if averages.fixed and cell.counts.get("task", 0) > 1:
-        named.append("of just these tasks")
+        named.append("for these tasks only")
     return f"; {', '.join(named)}" if named else ""

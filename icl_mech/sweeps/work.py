@@ -1,4 +1,4 @@
-"""A worker's side of a sweep: it runs one item after the other and keeps the loaded model."""
+"""A worker's side of a sweep: it executes one run after the other and keeps the loaded model."""
 
 import os
 import threading
@@ -20,20 +20,20 @@ from icl_mech.sweeps.sources import ModelSource, TaskSource
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """An item with all that a worker needs to run it; it can be sent to another machine.
+    """A run with everything a worker needs for it; it can be sent to another machine.
 
     Attributes:
-        item: The item.
-        model: Where its model comes from.
-        task: Where its task comes from.
-        measurements: What is measured, in addition to a study if there is one.
+        item: The run.
+        model: Source of its model.
+        task: Source of its task.
+        measurements: The measurements, in addition to a study if there is one.
         options: Options of the study and of the run.
-        device: Where the model goes; None: what the worker was given, or a GPU if there is one.
+        device: Device of the model; None: the worker's device, or a GPU if there is one.
         dtype: Number format of the weights.
         out: Folder of the sweep, or None: the results are sent back.
         overwrite: Finished results are measured again.
-        timeout: Seconds to wait for another process that runs the item.
-        study: What is run: a study, its address or its name; None: the default one, or measurements alone.
+        timeout: Seconds to wait for another process that executes this run.
+        study: A study, its address or its name; None: the default one, or measurements alone.
     """
 
     item: Item
@@ -50,7 +50,7 @@ class Job:
 
     @classmethod
     def of(cls, planned: Planned, options: Mapping[str, Any], **more: Any) -> "Job":
-        """The job of a planned item."""
+        """The job of a planned run."""
         content = planned.content
         merged = {**options, **content.options}
         return cls(
@@ -66,15 +66,15 @@ class Job:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of an item.
+    """The outcome of a run.
 
     Attributes:
-        key: Key of the item.
-        state: `done`, `failed`, or `full`: the disk takes no more.
+        key: Key of the run.
+        state: `done`, `failed`, or `full`: the disk accepts no more.
         seconds: Time it took.
         error: Type and message of the error; empty if there was none.
         analysis: The results, if there is no folder for them.
-        process: Number of the process it ran in.
+        process: Id of the process it ran in.
     """
 
     key: str
@@ -86,17 +86,17 @@ class Outcome:
 
 
 _TURN = threading.Lock()
-"""Hooks of two items on one model would mix: threads of a process take turns."""
+"""Hooks of two runs on one model would mix, so threads of a process take turns."""
 
 _LOADED: list[tuple[ModelSource, tuple[str | None, str | None], Any]] = []
-"""The model that is kept, with where it came from and where it went."""
+"""The model that is kept, with its source, device and number format."""
 
 _DEVICE: list[str] = []
-"""The device this process was given."""
+"""The device assigned to this process."""
 
 
 def use_device(device: str) -> None:
-    """Set the device of this process's models, unless an item names another one."""
+    """Set the device of this process's models, unless a job names another one."""
     _DEVICE[:] = [device]
 
 
@@ -110,7 +110,7 @@ def loaded(source: ModelSource, device: str | None, dtype: str | None) -> Any:
 
 
 def run_job(job: Job) -> Outcome:
-    """Run an item; an error in it becomes its outcome, not an exception."""
+    """Execute a run; an error in it becomes its outcome, not an exception."""
     with _TURN:
         if job.out is None:
             return _run(job, None)
@@ -130,7 +130,7 @@ def _run(job: Job, folder: Path | None) -> Outcome:
     start = time.monotonic()
     try:
         analysis = run_item(job, folder)
-    except Exception as error:  # noqa: BLE001 - whatever it is, the other items go on
+    except Exception as error:  # noqa: BLE001 - whatever it is, the other runs continue
         seconds = time.monotonic() - start
         if folder is not None and (full := full_disk(error)):
             return Outcome(job.item.key, "full", seconds, str(full), process=os.getpid())
@@ -153,10 +153,10 @@ def _run(job: Job, folder: Path | None) -> Outcome:
 
 
 def run_item(job: Job, folder: Path | None) -> Analysis:
-    """Run an item; every finished part is in the folder at once.
+    """Execute a run; every finished part is saved in the folder at once.
 
     Raises:
-        IclMechError: the item is rejected.
+        IclMechError: the run is rejected.
     """
     item = job.item
     device = job.device or (_DEVICE[0] if _DEVICE else None)

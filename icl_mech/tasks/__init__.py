@@ -1,4 +1,4 @@
-"""Classification tasks: examples, a template, label words; built in, local or from the hub."""
+"""Classification tasks: examples, a template, label words; built in, from local files or from the Hugging Face hub."""
 
 from icl_mech.tasks.known import KnownTask, PromptFormat
 from icl_mech.tasks.load import as_task, load_task

@@ -57,7 +57,7 @@ def read_file(path: Path) -> "list[Row] | pa.Table":
         TaskError: the file is missing, empty, or of an unknown type, encoding or layout.
     """
     if not isfile(path):
-        raise TaskError(f"No data file {str(path)!r}; give the path of a {KINDS} file.")
+        raise TaskError(f"There is no data file {str(path)!r}; give the path of a {KINDS} file.")
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -71,13 +71,13 @@ def read_file(path: Path) -> "list[Row] | pa.Table":
         except _DAMAGED as error:
             raise TaskError(
                 f"{str(path)!r} cannot be unpacked ({type(error).__name__}: {error}); it is damaged, "
-                "locked, or packed in another way than its name says. Unpack it and give the file in it."
+                "encrypted, or its extension is wrong. Unpack it and give the file it contains."
             ) from error
     kind = Path(name).suffix.lower()
     if kind not in _READERS:
         raise TaskError(
-            f"{str(path)!r} holds a file that ends in {kind!r}; expected one of {', '.join(_READERS)}, "
-            f"alone or packed ({', '.join(_PACKINGS)})."
+            f"{str(path)!r}: a file that ends in {kind!r} cannot be read; expected one of {', '.join(_READERS)}, "
+            f"plain or compressed ({', '.join(_PACKINGS)})."
         )
     content = _READERS[kind](_File(path, kind, data))
     if not len(content):
@@ -123,21 +123,23 @@ def files_by_split(folder: Path) -> dict[str, list[Path]]:
             files.setdefault(plain_name(file), []).append(file)
     if not files:
         raise TaskError(
-            f"Folder {str(folder)!r} has no {KINDS} file; a task folder holds train.* and test.*, or is "
-            "what save_to_disk() of a data set wrote."
+            f"Folder {str(folder)!r} contains no {KINDS} file; expected a folder with train.* and test.*, or one "
+            "that save_to_disk() of a data set wrote."
         )
     return files
 
 
 def refuse_repeated(names: Iterable[str], where: str) -> None:
-    """Reject repeated column names, of which only one column could be read.
+    """Reject repeated column names, since only one of the columns could be read.
 
     Raises:
-        TaskError: names the column.
+        TaskError: a name is repeated; the message gives it.
     """
     for name, count in Counter(names).items():
         if count > 1 and name:
-            raise TaskError(f"{where} has {count} columns {name!r}; rename or drop all but one.")
+            raise TaskError(
+                f"{where} has {count} columns named {name!r}; rename or drop all but one."
+            )
 
 
 # Compressed files
@@ -153,8 +155,8 @@ def _unzipped(path: Path, data: bytes) -> tuple[str, bytes]:
         if len(members) != 1:
             shown = ", ".join(repr(member.filename) for member in members[:4])
             raise TaskError(
-                f"{str(path)!r} holds {len(members)} files ({shown}), expected one; unpack it and give "
-                "the file, or the folder that holds train.* and test.*."
+                f"{str(path)!r} contains {len(members)} files ({shown}), but expected one; unpack it and give "
+                "the file, or the folder with train.* and test.*."
             )
         return members[0].filename, archive.read(members[0])
 
@@ -173,7 +175,7 @@ _PACKINGS: dict[str, Callable[[Path, bytes], tuple[str, bytes]]] = {
     ".zst": _unpacked_zstd,
     ".zip": _unzipped,
 }
-"""Functions that return name and content of the packed file, by extension of the archive."""
+"""Functions that return the name and content of the packed file, by extension of the archive."""
 
 
 _DAMAGED = (
@@ -185,7 +187,7 @@ _DAMAGED = (
     lzma.LZMAError,
     zipfile.BadZipFile,
 )
-"""Errors that these raise if a file is not packed as its name says."""
+"""Errors that these raise if a file does not match its extension."""
 
 
 # Text
@@ -197,7 +199,7 @@ def _text_of(file: _File) -> str:
         (codec for mark, codec in _MARKS.items() if file.data.startswith(mark)), "utf-8-sig"
     )
     remedy = (
-        "Save it as UTF-8, or read it yourself and give the frame: "
+        "Save it as UTF-8, or read it yourself and pass the frame: "
         "load_task(pandas.read_csv(path, encoding=...), ...)."
     )
     try:
@@ -206,7 +208,7 @@ def _text_of(file: _File) -> str:
         raise TaskError(f"{name} is not UTF-8 text: {error}. {remedy}") from error
     if "\0" in text:
         raise TaskError(
-            f"{name} holds NUL characters, as in UTF-16 without a byte order mark. {remedy}"
+            f"{name} contains NUL characters, as does UTF-16 without a byte order mark. {remedy}"
         )
     return text
 
@@ -232,8 +234,8 @@ def _read_table(file: _File) -> list[Row]:
             f"{separator!r}: {', '.join(map(repr, heads[separator]))}" for separator in read
         )
         file.refuse(
-            f"its lines divide alike at several separators, each with columns of its own ({ways}). Rename them, or say "
-            f"which is meant: load_task(pandas.read_csv({str(file.path)!r}, sep={next(iter(read))!r}, "
+            f"several separators split all its lines evenly, each into other columns ({ways}). Rename the columns, or "
+            f"choose a separator: load_task(pandas.read_csv({str(file.path)!r}, sep={next(iter(read))!r}, "
             "dtype=str, keep_default_na=False), ...)."
         )
     return next(iter(read.values()))
@@ -253,20 +255,20 @@ def _divided(file: _File, text: str, separator: str) -> list[Row]:
         try:
             header = next(reader, [])
             if not header:
-                file.refuse("it is empty, or its first line is; that must name the columns.")
+                file.refuse("it or its first line is empty; the first line must name the columns.")
             refuse_repeated(header, repr(str(file.path)))
             for row in filter(None, reader):
                 if len(row) != len(header):
                     file.refuse(
                         f"the row that ends in line {reader.line_num} has {len(row)} fields, "
-                        f"{'more' if len(row) > len(header) else 'fewer'} fields than its "
-                        f"{len(header)} columns; put texts with separators in quotes."
+                        f"{'more' if len(row) > len(header) else 'fewer'} fields than the "
+                        f"{len(header)} columns; put texts that contain separators in quotes."
                     )
                 rows.append(dict(zip(header, row, strict=True)))
         except csv.Error as error:
             file.refuse(
                 f"{error} (line {reader.line_num}). A quote that opens a field must be closed, "
-                "and quotes inside it doubled."
+                "and quotes inside the field must be doubled."
             )
     return rows
 
@@ -303,11 +305,11 @@ def _read_json_lines(file: _File) -> list[Row]:
         if not line.strip():
             continue
         where = f"{file.path}, line {number}"
-        row, end = _decoded(line, where, f"one object a line, such as {_OBJECT}")
+        row, end = _decoded(line, where, f"one object per line, such as {_OBJECT}")
         if line[end:].strip():
-            raise TaskError(f"{where} holds more than one value; expected one object a line.")
+            raise TaskError(f"{where} contains more than one value; expected one object per line.")
         if not isinstance(row, dict):
-            raise TaskError(f"{where} is a {type(row).__name__}, expected an object.")
+            raise TaskError(f"{where} is a {type(row).__name__}; expected an object.")
         rows.append(row)
     return rows
 
@@ -327,12 +329,12 @@ def _read_json(file: _File) -> list[Row]:
         for number, row in enumerate(value):
             if not isinstance(row, dict):
                 file.refuse(
-                    f"item {number} of its list is a {type(row).__name__}, expected an object such as {_OBJECT}."
+                    f"item {number} of its list is a {type(row).__name__}; expected an object such as {_OBJECT}."
                 )
         return value
     if not isinstance(value, dict):
         file.refuse(
-            f"it is a {type(value).__name__}, expected a list of objects such as {_OBJECT}."
+            f"it is a {type(value).__name__}; expected a list of objects such as {_OBJECT}."
         )
     return _rows_of_object(file, value)
 
@@ -344,7 +346,7 @@ def _rows_of_object(file: _File, value: Row) -> list[Row]:
         counted = [str(number) for number in range(len(columns[0]))]
         if any([*column] != counted for column in columns):
             file.refuse(
-                f"it is an object of objects ({_shown(value)}), which could be rows or columns. Say which: "
+                f"it is an object of objects ({_shown(value)}), which could be rows or columns. Load it as either: "
                 f"load_task(pandas.DataFrame.from_dict({loaded}, orient='index'), ...) if each is a row, "
                 "orient='columns' if each is a column."
             )
@@ -353,13 +355,13 @@ def _rows_of_object(file: _File, value: Row) -> list[Row]:
         return [value]
     if all(_are(dict, column) for column in columns):
         file.refuse(
-            f"it holds several tables ({_shown(value)}). Give them by split: "
+            f"it contains several tables ({_shown(value)}). Pass them by split: "
             f"load_task({{name: pandas.DataFrame(rows) for name, rows in {loaded}.items()}}, ...)."
         )
     lengths = {name: len(column) for name, column in zip(value, columns, strict=True)}
     if len({*lengths.values()}) > 1:
         file.refuse(
-            f"its columns differ in length ({lengths}); expected a value in every column for every row."
+            f"its columns differ in length ({lengths}); every row needs a value in every column."
         )
     return [dict(zip(value, cells, strict=True)) for cells in zip(*columns, strict=True)]
 
@@ -396,7 +398,7 @@ def _row(pairs: list[tuple[str, Any]]) -> Row:
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no value of JSON")
+    raise ValueError(f"{name} is not a JSON value")
 
 
 _JSON = json.JSONDecoder(object_pairs_hook=_row, parse_constant=_no_constant)
@@ -427,7 +429,9 @@ def _arrow_errors(file: _File) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError) as error:
-        file.refuse(f"{' '.join(str(error).split()).rstrip('.')}. Write it anew from its source.")
+        file.refuse(
+            f"{' '.join(str(error).split()).rstrip('.')}. Write the file again from its source."
+        )
 
 
 _READERS: Mapping[str, Callable[[_File], "list[Row] | pa.Table"]] = {

@@ -38,8 +38,8 @@ def split_names(
     for option, name in (("train_split", train), ("test_split", test)):
         if name not in there:
             raise TaskError(
-                f"{origin} has no split {name!r}; it has {', '.join(map(repr, there))}. Say where "
-                f"to draw from with {option}=; if train_split= and test_split= are one, it is divided."
+                f"{origin} has no split {name!r}, only {', '.join(map(repr, there))}. Choose one "
+                f"with {option}=; if train_split= and test_split= are the same, that split is divided."
             )
     return train, test
 
@@ -102,13 +102,13 @@ def _of_stream(stream: "datasets.IterableDataset", origin: str) -> list[dict[str
         rows = [*islice(stream.with_format(None), LONGEST_STREAM + 1)]
     except Exception as error:
         raise TaskError(
-            f"{origin} is a stream that broke off ({type(error).__name__}: {error}); mend its source, or "
-            "give what it holds as a frame or a file."
+            f"Reading the stream {origin} failed ({type(error).__name__}: {error}); fix its source, or "
+            "pass its rows as a frame or a file."
         ) from error
     if len(rows) > LONGEST_STREAM:
         raise TaskError(
-            f"{origin} is a stream of more than {LONGEST_STREAM:,} rows, perhaps without end; a task is drawn "
-            f"from rows that are all there. Take some of them: load_task(stream.take({LONGEST_STREAM}), ...), "
+            f"{origin} is a stream of more than {LONGEST_STREAM:,} rows, possibly endless, but a task needs all its "
+            f"rows in memory. Take some of them: load_task(stream.take({LONGEST_STREAM}), ...), "
             "after stream.shuffle(seed=0) if they are sorted."
         )
     return rows
@@ -151,16 +151,16 @@ def by_name(
             return list(parts), None, "indices"
         if len({*matches.values()} - {None}) < len(names):
             raise TaskError(
-                f"{parts[0].origin} has the classes {', '.join(names)}, the label words are "
-                f"{', '.join(words)}; say which belong together with label_map="
+                f"{parts[0].origin} has the classes {', '.join(names)}, but the label words are "
+                f"{', '.join(words)}; give the label word of each class with label_map="
                 f"{{{names[0]!r}: {words[0]!r}, ...}}."
             )
         label_map = {name: str(word) for name, word in matches.items()}
         if list(label_map.values()) != list(words):
             warnings.warn(
-                f"{parts[0].origin} counts its classes {', '.join(names)}; the label words are "
-                f"{', '.join(words)}. Classes take the label word of their own name, whatever the "
-                "order; if you mean others, say so with label_map=.",
+                f"{parts[0].origin} has its classes in the order {', '.join(names)}; the label words are "
+                f"{', '.join(words)}. Classes are matched to label words by name, regardless of "
+                "order; to match them differently, give label_map=.",
                 stacklevel=5,
             )
     elif not set(label_map) & set(names):  # the map is keyed by the indices themselves
@@ -174,8 +174,8 @@ def _named(part: Part, names: Sequence[str], column: str) -> Part:
         value = row[column]
         if value is not None and not 0 <= value < len(names):
             raise TaskError(
-                f"{part.origin}, row {number}: label {value} is none of the {len(names)} classes "
-                f"({', '.join(names)}); a split whose labels are hidden cannot be used."
+                f"{part.origin}, row {number}: label {value} is not one of the {len(names)} classes "
+                f"({', '.join(names)}); a split with hidden labels cannot be used."
             )
         rows.append({**row, column: value if value is None else names[value]})
     return Part(part.origin, rows)

@@ -20,8 +20,8 @@ class HubSource:
         path: Repository of the data set.
         text: Column of the text.
         label: Column of the class index.
-        train: Split that demonstrations are drawn from.
-        test: Split that queries are drawn from; None: there is only one split, which is divided.
+        train: Split from which demonstrations are drawn.
+        test: Split from which queries are drawn; None: there is only one split, which is divided.
         revision: Branch, if not the main one.
         config: Name of the configuration, if there are several.
         text2: Column of the second text of pairs.
@@ -83,7 +83,7 @@ class KnownTask:
 
     @property
     def is_open(self) -> bool:
-        """True if answers are open: there are no classes."""
+        """True if answers are free-form: there are no classes."""
         return not self.labels
 
     @property
@@ -105,6 +105,6 @@ class KnownTask:
         number = 0 if number is None else number
         if not (is_index(number) and 0 <= number < len(self.formats)):
             last = len(self.formats) - 1
-            there_are = f"0 to {last} are its formats" if last else "0 is its only format"
+            there_are = f"its formats are 0 to {last}" if last else "its only format is 0"
             raise TaskError(f"Task {self.name!r} has no prompt_format={number}; {there_are}.")
         return self.formats[number]

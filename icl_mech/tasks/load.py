@@ -18,7 +18,7 @@ from icl_mech.tasks.sources import find, hub_part
 from icl_mech.tasks.types import Example, Task, Template
 
 OF_CLASSES = ("labels", "label_column", "label_map", "labels_as")
-"""Options that do not apply to open answers."""
+"""Options that do not apply to free-form answers."""
 
 
 def load_task(
@@ -48,7 +48,7 @@ def load_task(
 ) -> Task:
     r"""A task by name, or from your own data.
 
-    Training and test examples share no text, white space aside, unless `overlap` allows it.
+    Training and test examples share no text (white space aside) unless `overlap` allows it.
 
     Args:
         name_or_path: A built-in name (see `known_tasks`); a data file – CSV with commas, semicolons,
@@ -73,7 +73,7 @@ def load_task(
         label_map: Label word of each value of the label column, `{"pos": "Positive", ...}`.
         labels_as: `names` or `indices`: content of the label column, if label words are
             numbers and both are possible.
-        answers: Column of open answers, instead of labels: the answer of each text, a list of accepted
+        answers: Column of free-form answers, instead of labels: the answer of each text, a list of accepted
             ones, several separated by bars (`Kyiv|Kiev`), or objects as in SQuAD (`{"text": [...]}`) and
             TriviaQA (`{"value": ..., "aliases": [...]}`), the same for all rows; the first answer is
             displayed. `"choices[answer]"` names a column of choices and the column of the correct
@@ -81,8 +81,8 @@ def load_task(
         other_answers: Column of answers of another relation (the capital's language, for example), for
             false demonstrations that imply a known answer.
         test_path: A second file that holds the test examples.
-        train_split: For data by split: split that demonstrations come from (default `train`).
-        test_split: Split that queries come from (default `test`); if both are the same, it is divided.
+        train_split: For data by split: split for demonstrations (default `train`).
+        test_split: Split for queries (default `test`); if both are the same, it is divided.
         config: Configuration of a data set on the hub.
         revision: Revision of a data set on the hub.
         test_fraction: Fraction of each class kept for testing if the data has only one part:
@@ -94,16 +94,18 @@ def load_task(
         name: Name of the task (default: that of the file, folder or data set).
 
     Raises:
-        TaskError: unknown name (near matches are listed), missing column, unknown label, labels
-            that could be names or indices, answers in different formats, empty text, unreadable file, an option
-            without effect, an empty part, hub unreachable.
+        TaskError: an unknown name (the message lists near matches), a missing column, an unknown label, labels
+            that could be names or indices, answers in different formats, an empty text, an unreadable file, an option
+            without effect, an empty part, or the hub is unreachable.
     """
     if name_or_path is None or isinstance(name_or_path, int | float | list | tuple | set):
         raise TaskError(
-            f"Expected {EXPECTED}; got {str(name_or_path)[:100]}, a {type(name_or_path).__name__}."
+            f"Expected {EXPECTED}, but got {str(name_or_path)[:100]}, a {type(name_or_path).__name__}."
         )
     if overlap not in get_args(Overlap):
-        raise TaskError(f"overlap={overlap!r}. {near_matches(str(overlap), get_args(Overlap))}")
+        raise TaskError(
+            f"overlap={overlap!r} is not an option. {near_matches(str(overlap), get_args(Overlap))}"
+        )
     given = {
         "text_column": text_column != "text",
         "label_column": label_column != "label",
@@ -133,7 +135,7 @@ def load_task(
     known = find_known(name_or_path)
     if known is not None:
         chosen, words = written(known, labels=labels)
-        remedy = f"Leave it out, or load a file: load_task('my.csv', template={known.name!r}, ...)."
+        remedy = f"Omit it, or load a file: load_task('my.csv', template={known.name!r}, ...)."
         unused = tuple(given)[: -1 if known.undivided else None]
         _refuse_unused(given, unused, f"Task {known.name!r} is built in", remedy)
         if known.is_open:
@@ -145,8 +147,8 @@ def load_task(
         called, origin = source.name, source.origin
         if answers is not None:
             idle = {"labels": labels is not None, **given}
-            why = "answers= names a column of open answers, which have no classes"
-            _refuse_unused(idle, OF_CLASSES, why, "Leave it out, or leave answers= out.")
+            why = "answers= names a column of free-form answers, which have no classes"
+            _refuse_unused(idle, OF_CLASSES, why, "Omit it, or omit answers=.")
             (chosen, _), words = written(None, labels=("its", "own")), ()
             options = "answers=, other_answers="
             column, choice = answer_columns(answers)
@@ -188,7 +190,7 @@ def as_task(task: object) -> Task:
     if isinstance(task, str | Path):
         return load_task(task)
     raise TaskError(
-        f"Expected a task or its name, got a {type(task).__name__}. Make one with "
+        f"Expected a task or its name, but got a {type(task).__name__}. Load one with "
         "load_task('reviews'), load_task('my.csv', ...), load_task(frame, ...) or Task(...)."
     )
 
@@ -200,7 +202,7 @@ def _refuse_unused(given: Mapping[str, bool], unused: Sequence[str], why: str, r
 
 
 def _built_in(known: KnownTask) -> tuple[str, str, list[tuple[Example, ...]]]:
-    """Name, origin and examples of a built-in task: one part that is to be divided, or training and test."""
+    """Name, origin and examples of a built-in task: one part to be divided, or training and test."""
     hub = known.hub
     if hub is None:
         files = ((split, demo.folder(known.name) / f"{split}.jsonl") for split in ("train", "test"))

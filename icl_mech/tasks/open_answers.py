@@ -1,7 +1,7 @@
-"""Tasks with open answers: every example has its own, a word (or words) of the vocabulary.
+"""Tasks with free-form answers: each example has its own answer, one or more words of the vocabulary.
 
-The offline tasks were written for `icl_mech`: antonyms, plurals, past tenses, capitals, and French words
-for English ones. Each row also holds the answer of another relation.
+The offline tasks were written for `icl_mech`: antonyms, plurals, past tenses, capitals, and English-French
+translation. Each row also holds the answer of another relation.
 """
 
 import re
@@ -19,7 +19,7 @@ from icl_mech.tasks.types import Example, Task, Template, answer_fault, shortene
 
 
 def offline_task(known: KnownTask, template: Template, name: str | None) -> Task:
-    """A built-in task with open answers."""
+    """A built-in task with free-form answers."""
     rows = read_rows(demo.table(known.name))
     parts = [
         Part(f"{known.name} {split}", [row for row in rows if row["split"] == split])
@@ -40,7 +40,7 @@ def open_examples(parts: Sequence[Part], columns: Columns) -> list[tuple[Example
 
     Raises:
         TaskError: a missing column, an empty text or answer, or answers in several formats or an
-            unknown one; names the row.
+            unknown one; the message names the row.
     """
     by_part: list[tuple[Example, ...]] = []
     shapes: dict[str, str] = {}
@@ -70,8 +70,8 @@ def _example(
     if len(shapes) > 1:
         usual, first = next(iter(shapes.items()))
         raise TaskError(
-            f"{at}: {_cut(cell)} is {shape}, but {first} holds {usual}; a column writes all its answers alike, or what "
-            f"is accepted would differ from row to row. {REMEDY}"
+            f"{at}: {_cut(cell)} is {shape}, but {first} holds {usual}; a column must use one format for all answers, "
+            f"so that all rows accept answers by the same rule. {REMEDY}"
         )
     if columns.choice:
         answers = (
@@ -90,9 +90,9 @@ def _example(
 
 SHAPES = (
     'a text ("Kyiv", or "Kyiv|Kiev" for several), a number, a list of these, {"text": [...], "answer_start": [...]} '
-    'or {"value": ..., "aliases": [...]}; of choices, answers="choices[answer]" names both columns'
+    'or {"value": ..., "aliases": [...]}; for choices, name both columns with answers="choices[answer]"'
 )
-REMEDY = "Make each a list of accepted answers: frame[column] = [[...], ...]."
+REMEDY = "Convert each to a list of accepted answers: frame[column] = [[...], ...]."
 
 
 def _accepted(cell: object, where: str, *, choices: bool) -> tuple[str, tuple[str, ...]]:
@@ -132,12 +132,14 @@ def _written(cells: Sequence[object], where: str) -> tuple[str, ...]:
         TaskError: no cells, a missing one, or one that is neither text nor number.
     """
     if not cells:
-        raise TaskError(f"{where}: the list of answers is empty; drop the row or fill it in.")
+        raise TaskError(
+            f"{where}: the list of answers is empty; drop the row or fill in an answer."
+        )
     texts = tuple(str(as_written(cell)) for cell in cells)
     for cell in cells:
         if as_written(cell) is None:
             raise TaskError(
-                f"{where}: an answer is missing ({cell!r}); drop the row or fill it in."
+                f"{where}: an answer is missing ({cell!r}); drop the row or fill in the answer."
             )
         if not isinstance(cell, str | Real | Decimal):
             raise _unknown(cell, f"{where}, in its list")
@@ -146,7 +148,7 @@ def _written(cells: Sequence[object], where: str) -> tuple[str, ...]:
 
 def _unknown(cell: object, where: str) -> TaskError:
     return TaskError(
-        f"{where}: {_cut(cell)}, a {type(cell).__name__}, is no answer that can be read; expected {SHAPES}. {REMEDY}"
+        f"{where}: {_cut(cell)}, a {type(cell).__name__}, is not a readable answer; expected {SHAPES}. {REMEDY}"
     )
 
 
@@ -165,8 +167,8 @@ def _chosen(cell: object, choices: Sequence[str], mark: object, where: str) -> s
             return choices[names.index(str(as_written(mark)))]
     shown = " or ".join(", ".join(names) for names in known)
     raise TaskError(
-        f"{where}: {mark!r} points to none of the {len(choices)} choices of its row; expected {shown}. If the column "
-        "counts from 1, write frame[column] -= 1."
+        f"{where}: {mark!r} matches none of the {len(choices)} choices of its row; expected {shown}. If the column "
+        "counts from 1, subtract 1: frame[column] -= 1."
     )
 
 

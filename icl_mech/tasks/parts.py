@@ -39,16 +39,16 @@ def divide(
     """
     if not 0 < test_fraction < 1:
         raise TaskError(
-            f"test_fraction={test_fraction}; it is the share of the rows kept for testing, "
-            "so it must lie between 0 and 1."
+            f"test_fraction={test_fraction} is not valid; give the fraction of rows to keep for testing, "
+            "between 0 and 1."
         )
     generator = np.random.default_rng(seed)
     groups = _sharing_texts(examples)
     repeats = len(examples) - len(groups)
     if overlap == "refuse" and repeats:
         raise TaskError(
-            f"{repeats} of the {len(examples)} examples in {origin} repeat a text of another one, "
-            f"such as {_repeated(groups)!r}; drop them, or use overlap='avoid' to keep equal texts in one part."
+            f"{repeats} of the {len(examples)} examples in {origin} repeat the text of another example, "
+            f"such as {_repeated(groups)!r}; drop them, or give overlap='avoid' to keep equal texts in one part."
         )
     pairs = any(example.text2 for example in examples)
     if overlap == "keep" or not (repeats or pairs):
@@ -59,15 +59,15 @@ def divide(
         together = " Examples that share a text stay in one part." if repeats else ""
         raise TaskError(
             f"test_fraction={test_fraction} leaves no {'test' if train else 'training'} examples "
-            f"of the {len(examples)} in {origin}.{together} Give more rows, another test_fraction= "
-            "or, for files, a second one with test_path=."
+            f"among the {len(examples)} in {origin}.{together} Give more rows, another test_fraction= "
+            "or, for files, a test file with test_path=."
         )
     _warn_of_contradictions(examples, origin)
     if repeats and not pairs and overlap == "avoid":  # pairs often share a text, by design
         warnings.warn(
             f"{repeats} of the {len(examples)} examples in {origin} repeat the text of another "
-            f"one, such as {_repeated(groups)!r}; equal texts were kept in one part, so that no "
-            "query's text is shown among the demonstrations.",
+            f"example, such as {_repeated(groups)!r}; equal texts were kept in one part, so that no "
+            "query's text appears among the demonstrations.",
             stacklevel=3,
         )
     return Parts(tuple(train), tuple(test))
@@ -85,16 +85,16 @@ def apart(
     shared = [example for example in train if not tested.isdisjoint(example.keys)]
     if shared:
         what = (
-            f"{len(shared)} of the {len(train)} training examples of {origin} have a text that is a "
-            f"test text too, such as {shared[0].text[:60]!r}"
+            f"{len(shared)} of the {len(train)} training examples of {origin} have a text that also occurs "
+            f"in the test examples, such as {shared[0].text[:60]!r}"
         )
         if overlap == "refuse" or len(shared) == len(train):
             raise TaskError(
-                f"{what}; give parts without common texts, or overlap='keep' to use them as they are."
+                f"{what}; remove the shared texts from one part, or give overlap='keep' to use the parts as they are."
             )
         warnings.warn(
-            f"{what}; they are left out, so that no query's text is shown among the demonstrations "
-            "(overlap='keep' keeps them).",
+            f"{what}; these training examples were left out, so that no query's text appears among the "
+            "demonstrations (overlap='keep' keeps them).",
             stacklevel=3,
         )
     left = tuple(example for example in train if tested.isdisjoint(example.keys))
@@ -113,8 +113,8 @@ def _warn_of_contradictions(examples: Sequence[Example], origin: str) -> None:
     }
     if torn := [keys for keys in labels if keys in differing]:
         warnings.warn(
-            f"{len(torn)} of the {len(labels)} different texts in {origin} stand there with labels that contradict "
-            f"each other, such as {torn[0][0][:60]!r}, so that what is right depends on the row; keep one label of each.",
+            f"{len(torn)} of the {len(labels)} different texts in {origin} occur with contradictory labels, "
+            f"such as {torn[0][0][:60]!r}, so that the right answer depends on the row; keep one label per text.",
             stacklevel=4,
         )
 

@@ -302,7 +302,7 @@ OVERTHINKING = (
 _PAIR = PromptFormat(Template("Q: {text}\nA: {label}", "\n\n"), ())
 
 OPEN_ANSWERS = tuple(
-    KnownTask(name, (_PAIR,), f"{note}; open answers", None, "function vectors")
+    KnownTask(name, (_PAIR,), f"{note}; free-form answers", None, "function vectors")
     for name, note in (
         ("antonyms", "a word's opposite"),
         ("plurals", "a noun's plural"),
@@ -325,12 +325,12 @@ def known_task(name: str) -> KnownTask:
     """A built-in task: its formats, its label words and the location of its data.
 
     Raises:
-        TaskError: unknown name; near matches are listed.
+        TaskError: the name is unknown; the message lists near matches.
     """
     if name not in _KNOWN:
         raise TaskError(
-            f"Unknown task {name!r}. {near_matches(name, _KNOWN)} A file is given by its path, any "
-            "other data set of the hub as 'owner/name'."
+            f"Unknown task {name!r}. {near_matches(name, _KNOWN)} To load a file, give its path; for any "
+            "other data set of the hub, give 'owner/name'."
         )
     return _KNOWN[name]
 
@@ -362,15 +362,15 @@ def task_format(
         if form.fault and labels is None:
             warnings.warn(
                 f"prompt_format={prompt_format} of {named.name!r}: {form.fault}. "
-                "Give labels= to correct it.",
+                "Give labels= to correct this.",
                 stacklevel=3,
             )
         template = form.template
         labels = form.labels if labels is None else labels
     elif prompt_format is not None:
         raise TaskError(
-            f"prompt_format={prompt_format} chooses among the formats of a built-in task; "
-            "name that task with template=, or leave it out."
+            f"prompt_format={prompt_format} chooses among the formats of a built-in task, but none is named; "
+            "name it with template=, or omit prompt_format=."
         )
     elif known is not None and labels is None:
         labels = known.labels
@@ -383,7 +383,7 @@ def task_format(
     if known is not None and len(labels) != len(known.labels):
         raise TaskError(
             f"Task {known.name!r} has {len(known.labels)} classes ({', '.join(known.labels)}); "
-            f"{brought_by} names {len(labels)}."
+            f"{brought_by} gives {len(labels)}."
         )
     return _laid_out(template, separator, narrative), tuple(labels)
 

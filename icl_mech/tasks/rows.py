@@ -33,7 +33,7 @@ def classes(
     """Class index of every value of every column.
 
     A value is a label word or a class index. If a label word is the index of another class
-    ("1" ... "5"), a column holds either words or indices; if both readings fit, `labels_as` decides,
+    ("1" ... "5"), a column holds either words or indices; if both interpretations fit, `labels_as` decides,
     or else another column of the same task.
 
     Args:
@@ -47,7 +47,7 @@ def classes(
     """
     if labels_as is not None and labels_as not in get_args(LabelsAs):
         near = near_matches(str(labels_as), get_args(LabelsAs))
-        raise TaskError(f"labels_as={labels_as!r}. {near}")
+        raise TaskError(f"labels_as={labels_as!r} is not an option. {near}")
     names = {word: number for number, word in enumerate(words)}
     indices = {str(number): number for number in range(len(words))}
     expected = names | indices if label_map is None else label_map
@@ -77,10 +77,10 @@ def _decided(
     names: dict[str, int],
     indices: dict[str, int],
 ) -> list[dict[str, int]]:
-    """The reading of each column that fits all its values.
+    """The interpretation of each column that fits all its values.
 
     Raises:
-        TaskError: both readings fit every column, or columns require different readings.
+        TaskError: both interpretations fit every column, or columns require different ones.
     """
     fitting = [[ways for ways in (names, indices) if values <= set(ways)] for values in distinct]
     sure = [ways[0] for ways in fitting if len(ways) == 1]
@@ -89,8 +89,8 @@ def _decided(
             shown = ", ".join(sorted(map(str, values))[:6])
             raise TaskError(
                 f"The labels of {column.origin} ({shown}) could be label words "
-                f"({', '.join(names)}) or class indices from 0. Say which with labels_as='names' "
-                "or labels_as='indices', or give label_map=."
+                f"({', '.join(names)}) or class indices from 0. Give labels_as='names' "
+                "or labels_as='indices' to choose, or label_map=."
             )
     return [ways[0] if len(ways) == 1 else sure[0] if sure else names for ways in fitting]
 
@@ -103,7 +103,9 @@ def words_of(label_map: object) -> tuple[Any, ...]:
     """
     words = tuple(dict.fromkeys(_mapping(label_map).values()))
     if len(words) < 2:
-        raise TaskError(f"label_map= gives the label word {words[0]!r} only; a task needs two.")
+        raise TaskError(
+            f"label_map= gives only the label word {words[0]!r}; a task needs at least two."
+        )
     return words
 
 
@@ -118,25 +120,27 @@ def checked_label_map(label_map: object, words: Sequence[str]) -> dict[str, str]
         key, name = as_written(value), word.strip() if isinstance(word, str) else word
         if name not in words:
             raise TaskError(
-                f"label_map= gives {value!r} the label word {word!r}; the label words are "
-                f"{', '.join(words)}."
+                f"label_map= gives {value!r} the label word {word!r}, but the label words are "
+                f"{', '.join(words)}; use one of them."
             )
         if key is None or read.setdefault(key, name) != name:
-            raise TaskError(f"label_map= has the value {key!r} twice or missing; name each once.")
+            raise TaskError(
+                f"label_map= has a missing value, or the same value twice ({key!r}); give each value once."
+            )
     return read
 
 
 def _mapping(label_map: object) -> Mapping[Any, Any]:
     if not isinstance(label_map, Mapping) or not label_map:
         raise TaskError(
-            f"label_map={label_map!r}; it gives the label word of each value, as in "
+            f"label_map={label_map!r} is not a mapping with entries; give the label word of each value, as in "
             "{'neg': 'Negative', 'pos': 'Positive'}."
         )
     return label_map
 
 
 def as_written(value: object) -> str | None:
-    """A value in the spelling of a file; None if it is missing."""
+    """A value as a file would spell it; None if it is missing."""
     if value is None or (isinstance(value, Real) and value != value):  # NaN
         return None
     if isinstance(value, float) and value.is_integer():  # a column of numbers with gaps
@@ -167,22 +171,22 @@ def _refuse(
     )
     where = f"{origin}, row {row}"
     if value is None:
-        raise TaskError(f"{where}: the label is missing; drop the row or fill it in.")
+        raise TaskError(f"{where}: the label is missing; drop the row or fill in the label.")
     if mapped:
         raise TaskError(
-            f"{where}: label_map= has no {value!r}. {near_matches(value, known)} "
-            "It must give a label word for every value of the column."
+            f"{where}: label_map= has no entry for {value!r}. {near_matches(value, known)} "
+            "Give a label word for every value of the column."
         )
     line = _line_to_write({*filter(None, values)}, words)
     if _is_number(value) and "0" in known:
         raise TaskError(
             f"{where}: label {value} is out of range; classes are 0 to {len(words) - 1}. "
-            f"If the column counts otherwise, {line}"
+            f"If the column numbers its classes differently, {line}"
         )
     named = set(known) & set(words) or known
     raise TaskError(
         f"{where}: unknown label {value!r}. {near_matches(value, named)} "
-        f"If the column writes labels its own way, {line}"
+        f"If the column spells its labels differently, {line}"
     )
 
 
@@ -205,15 +209,15 @@ def _line_to_write(values: Iterable[str | None], words: Sequence[str]) -> str:
         )
     if len(held) == len(words):
         pairs = ", ".join(f"{value}: {word!r}" for value, word in zip(written, words, strict=True))
-        return f"give label_map={{{pairs}}}, or the words in the order that is meant."
+        return f"give label_map={{{pairs}}}, or the words in another order."
     shown = ", ".join(f"{value}: ..." for value in written)
     return f"give label_map={{{shown}}} with one of {', '.join(map(repr, words))} for each."
 
 
 class Columns(NamedTuple):
-    """Column names; `text2` is for pairs, `label` also for open answers; `options` names its arguments in messages.
+    """Column names; `text2` is for pairs, `label` also for free-form answers; `options`: argument names for messages.
 
-    With open answers, `other` holds those of another relation, and `choice`, if given, says
+    With free-form answers, `other` holds those of another relation, and `choice`, if given, says
     which item of `label` is correct.
     """
 
@@ -253,7 +257,7 @@ def to_examples(
     """Examples of each part; the interpretation of labels is decided for a whole part.
 
     Raises:
-        TaskError: a missing column, an empty or invalid text, or an unknown label; names the row.
+        TaskError: a missing column, an empty or invalid text, or an unknown label; the message names the row.
     """
     for origin, rows in parts:
         for number, row in enumerate(rows, start=1):
@@ -285,11 +289,11 @@ def refuse_missing(columns: Columns, there: Sequence[str], where: str) -> None:
     """Reject data that lacks a needed column.
 
     Raises:
-        TaskError: lists the columns of the data.
+        TaskError: a column is missing; the message lists the columns of the data.
     """
     for column in columns.needed:
         if column not in there:
             raise TaskError(
-                f"{where} has no column {column!r}; it has {', '.join(map(repr, there))}. Name the right one with "
+                f"{where} has no column {column!r}, only {', '.join(map(repr, there))}. Name the right one with "
                 f"text_column=, {columns.options} or text2_column=. {did_you_mean(column, there)}".rstrip()
             )

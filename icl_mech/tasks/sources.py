@@ -16,7 +16,7 @@ from icl_mech.tasks.rows import Columns, Part
 
 
 def hub_part(hub: HubSource, split: str, *, task: str, offline: Sequence[str]) -> Part:
-    """Rows of one split of a known task; `offline` lists tasks that a message can offer instead.
+    """Rows of one split of a known task; `offline` lists tasks that an error message can suggest.
 
     Raises:
         TaskError: the data set cannot be loaded.
@@ -47,9 +47,9 @@ def hub_splits(path: str, config: str | None, revision: str | None) -> Mapping[s
     """
     splits: Mapping[str, Any] = _load(
         path,
-        f"{path!r} is no file or folder here; as a data set of the Hugging Face hub it",
+        f"{path!r} is not a local file or folder, and as a data set of the Hugging Face hub it",
         "Check the name (owner/name), name one of its configurations with config=, go online, or "
-        "load the data yourself and give the frame.",
+        "load the data yourself and pass the frame.",
         **({"name": config} if config else {}),
         **({"revision": revision} if revision else {}),
     )
@@ -112,7 +112,7 @@ def find(
         return _from_file(path, test_path)
     if not re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", str(data)) or is_data(path.name):
         if path.suffix or len(path.parts) > 1:
-            raise TaskError(f"No file or folder {str(data)!r}; check the path.")
+            raise TaskError(f"There is no file or folder {str(data)!r}; check the path.")
         known_task(str(data))
     splits = hub_splits(str(data), config, revision)
     at = "".join(f" {given}" for given in (config, revision) if given)
@@ -124,10 +124,10 @@ def find(
 def _from_file(path: Path, test_path: str | Path | None) -> Source:
     files = [path]
     unused: tuple[str, ...] = _FRAME_ONLY
-    why, remedy = f"{str(path)!r} is a file", "Leave it out."
+    why, remedy = f"{str(path)!r} is a file", "Omit it."
     if test_path is not None:
         files, unused = [path, Path(test_path)], ("test_fraction", *_FRAME_ONLY)
-        why, remedy = "test_path= holds the test examples", "Leave one out."
+        why, remedy = "test_path= holds the test examples", "Omit one of the two."
     read, names = _reading(files, [*map(str, files)], "the files")
     return Source(plain_name(path), f"file {path.name}", read, (unused, why, remedy), names)
 
@@ -144,7 +144,7 @@ def _from_folder(path: Path, train_split: str | None, test_split: str | None) ->
         except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
             raise TaskError(
                 f"{called} looks like a saved data set, but cannot be read ({type(error).__name__}: {error}); "
-                "write it anew with save_to_disk()."
+                "write it again with save_to_disk()."
             ) from error
         return _from_frames(saved, train_split, test_split, name, called, f"folder {name}", unused)
     files = files_by_split(path)
@@ -152,8 +152,8 @@ def _from_folder(path: Path, train_split: str | None, test_split: str | None) ->
     for split in (train, test):
         if len(files[split]) > 1:
             raise TaskError(
-                f"{called} has {' and '.join(file.name for file in files[split])}; "
-                "leave one, or give a file and test_path=."
+                f"{called} has several files for one split: {' and '.join(file.name for file in files[split])}; "
+                "keep one, or give a file and test_path=."
             )
     chosen = {split: files[split][0] for split in files if split in (train, test)}
     return _from_frames(chosen, train, test, name, called, f"file {name}", unused)
@@ -170,13 +170,13 @@ def _from_frames(
 ) -> Source:
     frames, origins = [data], [called]
     origin = origin or f"{type(data).__name__} given in code"
-    why, remedy = f"The data is a {type(data).__name__}", "Leave it out."
+    why, remedy = f"The data is a {type(data).__name__}", "Omit it."
     if isinstance(data, Mapping):
         columns = [str(key) for key, value in data.items() if isinstance(value, list | tuple)]
         if columns:
             raise TaskError(
-                f"The data is a dictionary of columns ({', '.join(columns)}), expected a table or "
-                "a dictionary of splits; give pandas.DataFrame(data)."
+                f"The data is a dictionary of columns ({', '.join(columns)}); expected a table or "
+                "a dictionary of splits. Pass pandas.DataFrame(data)."
             )
         splits = {str(key): value for key, value in data.items()}
         train, test = split_names([*splits], train_split, test_split, called)
@@ -188,7 +188,10 @@ def _from_frames(
         ]
         if len(parts) == 2:
             unused = (*unused, "test_fraction")
-            why, remedy = f"{called} has a test split", "Leave it out, or make both splits one."
+            why, remedy = (
+                f"{called} has a test split",
+                "Omit it, or give one split as train_split= and test_split=.",
+            )
     else:
         unused = (*unused, "train_split", "test_split")
     read, class_names_of = _reading(frames, origins, called)
@@ -209,7 +212,9 @@ def _reading(
     def names(column: str) -> tuple[str, ...] | None:
         named = {class_names(frame, column) for frame in opened()}
         if len(named) > 1:
-            raise TaskError(f"The splits of {called} name their classes differently: {named}.")
+            raise TaskError(
+                f"The splits of {called} name their classes differently: {named}. Give them the same class names."
+            )
         return named.pop()
 
     def read(columns: Columns) -> list[Part]:

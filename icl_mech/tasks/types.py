@@ -15,7 +15,7 @@ from icl_mech.errors import TaskError
 PieceKind = Literal["format", "text", "label"]
 
 LITERAL = "literal"
-"""Spelling record of templates: every character is literal."""
+"""Value of `spelling` in task records: every character of a template is literal."""
 
 
 class Piece(NamedTuple):
@@ -31,10 +31,10 @@ class Example:
 
     Attributes:
         text: The text.
-        label: Index of its class; 0 if the answer is open.
+        label: Index of its class; 0 if the answer is free-form.
         text2: Second text of a pair.
-        answers: Open answers, all that are correct; the first is displayed.
-        other: Answer of another relation, which false demonstrations can display.
+        answers: All correct free-form answers; the first is displayed.
+        other: Answer of another relation, for false demonstrations to display.
     """
 
     text: str
@@ -68,13 +68,13 @@ def text_fault(text: object, *, blank: bool = False) -> str:
     if text is None or (not blank and isinstance(text, str) and not text.strip()):
         return "is empty"
     if not isinstance(text, str):
-        return f"is a {type(text).__name__} ({str(text)[:40]}), expected a string"
+        return f"is a {type(text).__name__} ({str(text)[:40]}) instead of a string"
     try:
         text.encode()
     except UnicodeEncodeError as error:
         return (
-            f"holds half of a surrogate pair ({text[error.start]!a}, character {error.start}), "
-            "which no tokenizer reads; decode the text again from its source"
+            f"contains half of a surrogate pair ({text[error.start]!a}, character {error.start}), "
+            "which no tokenizer accepts; decode the text again from its source"
         )
     return ""
 
@@ -116,27 +116,27 @@ class Template:
         unknown = sorted(set(fields) - {"text", "text2", "label"})
         if unknown:
             raise TaskError(
-                f"Template {self.pattern!r} has the placeholder {{{unknown[0]}}}; "
-                "use {text}, {text2} (pair tasks) and {label} only, and double other braces."
+                f"Template {self.pattern!r} has the unknown placeholder {{{unknown[0]}}}; "
+                "use only {text}, {text2} (pair tasks) and {label}, and double any other braces."
             )
         if any(spec or conversion for _, _, spec, conversion in parsed):
             raise TaskError(
-                f"Template {self.pattern!r} formats a placeholder with ':' or '!'; write its bare name."
+                f"Template {self.pattern!r} formats a placeholder with ':' or '!'; use the bare name."
             )
         for name in ("text", "label", *(["text2"] if "text2" in fields else [])):
             if fields.count(name) != 1:
                 raise TaskError(
-                    f"Template {self.pattern!r} holds {{{name}}} {fields.count(name)} times; "
-                    "it must hold it exactly once."
+                    f"Template {self.pattern!r} contains {{{name}}} {fields.count(name)} times; "
+                    "it must contain it exactly once."
                 )
         if fields[-1] != "label":
             raise TaskError(
-                f"Template {self.pattern!r} has a text after {{label}}; put {{label}} behind {{text}}."
+                f"Template {self.pattern!r} has a text after {{label}}; put {{label}} after all texts."
             )
         if not self.label_context[0]:
             raise TaskError(
-                f"Template {self.pattern!r} has no sign before {{label}}; the prediction is read "
-                "there, so write something like '{text}: {label}'."
+                f"Template {self.pattern!r} has no characters before {{label}}, where the prediction is "
+                "read; give something like '{text}: {label}'."
             )
 
     @classmethod
@@ -199,22 +199,22 @@ class Template:
                 if text is None or not text.strip():
                     raise TaskError(
                         f"An example has an empty {name!r} (label {example.label}); "
-                        "every example needs a text. Drop it or fill it in."
+                        "every example needs a text. Drop it or fill in the text."
                     )
                 yield Piece("text", text)
 
 
 @dataclass(frozen=True, repr=False)
 class Task:
-    """A classification task, or a task with open answers, which are words of the vocabulary.
+    """A classification task, or a task with free-form answers, which are words of the vocabulary.
 
     Attributes:
         name: Name in results and figures.
         template: Template of a demonstration.
         labels: Label words in class order, as the template's `{label}` shows them; empty: every
             example has its own answers.
-        train: Examples that demonstrations are drawn from.
-        test: Examples that queries are drawn from.
+        train: Examples from which demonstrations are drawn.
+        test: Examples from which queries are drawn.
         source: Origin of the examples (for provenance).
 
     Raises:
@@ -229,7 +229,7 @@ class Task:
     source: str = "given in code"
 
     def __post_init__(self) -> None:
-        """Check labels and examples once, so that prompts need not."""
+        """Check labels and examples once, so that building prompts need not."""
         if not isinstance(self.template, Template):
             raise TaskError(
                 f"The template of task {self.name!r} is a {type(self.template).__name__}; "
@@ -241,14 +241,14 @@ class Task:
         twice = next((name for name in names if name[:1].isspace() and blank), None)
         if twice is not None:
             raise TaskError(
-                f"Task {self.name!r}: white space stands before {{label}} in the template and at the beginning of "
-                f"the label {twice!r}, so that prompts would have both. Give {twice.strip()!r}."
+                f"Task {self.name!r}: the template has white space before {{label}}, and the label {twice!r} begins "
+                f"with white space, so prompts would have both. Give {twice.strip()!r}."
             )
         for split in ("train", "test"):
             examples = getattr(self, split)
             if isinstance(examples, str | bytes) or not isinstance(examples, Iterable):
                 raise TaskError(
-                    f"Task {self.name!r}: {split} is a {type(examples).__name__}, expected Examples."
+                    f"Task {self.name!r}: {split} is a {type(examples).__name__}; give a sequence of Examples."
                 )
             object.__setattr__(self, split, tuple(examples))
             self._check(split, getattr(self, split))
@@ -256,7 +256,7 @@ class Task:
     def __repr__(self) -> str:
         """Name, label words, template, numbers of examples and source."""
         labels = shortened(", ".join(self.labels))
-        answers = "open answers" if self.is_open else f"{len(self.labels)} classes: {labels}"
+        answers = "free-form answers" if self.is_open else f"{len(self.labels)} classes: {labels}"
         return (
             f"Task({shortened(self.name)!r}, {answers}; template "
             f"{shortened(self.template.pattern)!r}; {len(self.train)} train and {len(self.test)} test "
@@ -291,7 +291,7 @@ class Task:
             if unfit := first_unfit([getattr(examples[n], name) for n in numbers]):
                 number, fault = unfit
                 raise TaskError(
-                    f"{where} {numbers[number]}: its {name} {fault}; drop it or mend it."
+                    f"{where} {numbers[number]}: its {name} {fault}; drop or correct the example."
                 )
 
     def fault(self, example: Example) -> str:
@@ -299,7 +299,7 @@ class Task:
         if self.is_open:
             return answer_fault(example)
         if example.answers or example.other is not None:
-            what = f"it has open answers ({example.answers!r}), which a task with classes does not have"
+            what = f"it has free-form answers ({example.answers!r}), which a task with classes does not have"
         elif is_index(example.label) and 0 <= example.label < len(self.labels):
             return ""
         else:
@@ -351,10 +351,10 @@ def grouped(examples: Iterable[Example], n_classes: int) -> list[list[Example]]:
 
 
 def answer_fault(example: Example) -> str:
-    """Reason why open answers are invalid, phrased to follow the example; empty if they are valid."""
+    """Reason why free-form answers are invalid, phrased to follow the example; empty if they are valid."""
     answers: Any = example.answers
     if not isinstance(answers, tuple) or not answers:
-        return f"its answers are {answers!r}; give a tuple of texts, at least one, or name at least two labels"
+        return f"its answers are {answers!r}; give a tuple of at least one text, or give the task at least two labels"
     for answer in (*answers, *([] if example.other is None else [example.other])):
         if fault := text_fault(answer):
             return f"its answer {answer!r} {fault}"
@@ -362,8 +362,8 @@ def answer_fault(example: Example) -> str:
         answer.strip() for answer in answers
     ]:
         return (
-            f"{example.other!r} is both a right answer and that of the other relation; who follows "
-            "false demonstrations could not be told from who knows"
+            f"{example.other!r} is both a right answer and the answer of the other relation, so following "
+            "false demonstrations could not be distinguished from answering correctly"
         )
     return ""
 
@@ -383,23 +383,25 @@ def label_names(labels: object, where: str) -> tuple[str, ...]:
     if isinstance(labels, Set) and not isinstance(labels, KeysView):
         shown = ", ".join(sorted(map(repr, labels)))
         raise TaskError(
-            f"{where} has the labels {{{shown}}}, a {type(labels).__name__}, which has no order; give label "
+            f"{where} has the labels {{{shown}}}, a {type(labels).__name__}, which has no order; give the label "
             f"words in class order, such as ({shown})."
         )
     if isinstance(labels, str | bytes | Mapping) or not isinstance(labels, Iterable):
         raise TaskError(
             f"{where} has the labels {labels!r}, a {type(labels).__name__}; "
-            "give label words in class order, such as ('Negative', 'Positive')."
+            "give the label words in class order, such as ('Negative', 'Positive')."
         )
     names = tuple(labels)
     for name in names:
         if fault := text_fault(name):
             raise TaskError(
-                f"{where} has the label {name!r}, which {fault}; label words are texts."
+                f"{where} has the label {name!r}, which {fault}; give texts as label words."
             )
     if len(names) < 2:
-        raise TaskError(f"{where} has the labels {names}; it needs at least two.")
+        raise TaskError(f"{where} has only the labels {names}; give at least two.")
     for name, count in Counter(name.strip() for name in names).items():
         if count > 1:
-            raise TaskError(f"{where} has the label {name!r} twice; every class needs its own.")
+            raise TaskError(
+                f"{where} has the label {name!r} twice; give every class its own label."
+            )
     return names

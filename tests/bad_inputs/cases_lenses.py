@@ -126,7 +126,7 @@ CASES = [
         "a tuned lens for a Jacobian one",
         lambda b: icl.load(saved(b), kind=icl.JacobianLens),
         ResultError,
-        ("expected JacobianLens",),
+        ("expected a JacobianLens",),
     ),
     Case(
         "a saved lens of another model",

@@ -197,7 +197,7 @@ CASES = [
         "a bridge to be loaded",
         lambda bench: icl.load_model(bench.model, **own()),
         ModelError,
-        ("TransformerBridge already",),
+        ("already a TransformerBridge",),
     ),
     Case(
         "a body without head",

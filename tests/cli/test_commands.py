@@ -171,7 +171,7 @@ def test_a_failed_analysis_leaves_the_older_one(command, table, tmp_path):
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     code, _, err = command(*options(table, out), "--shots", 99, "--overwrite")
     assert code == 1
-    assert "--shots 99 were asked for" in err
+    assert "the requested --shots 99" in err
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
 
 
@@ -239,7 +239,9 @@ def test_demo(command, monkeypatch, tmp_path, offline):
     assert [table.count(f'scope="col" class="{own}') for own in ("start", " whole")] == [1, 1]
     assert page.index(QUESTION) < page.index("Reading</b>")
     first_limit = page[page.index('<p class="quiet first-limit') :].partition("</p>")[0]
-    assert "nested 95 % intervals" in first_limit  # those of all tasks are not over prompts alone
+    assert (
+        "hierarchical 95 % intervals" in first_limit
+    )  # those of all tasks are not over prompts alone
     assert "reviews: " in page
     assert "questions: " in page
     WORDS(page, "demo", "SmolLM2-135M-Instruct")

@@ -66,7 +66,7 @@ def test_own_data(command, table):
     WORDS(out, "own_data")
 
 
-@pytest.mark.filterwarnings("ignore:.*labels that contradict")
+@pytest.mark.filterwarnings("ignore:.*contradictory labels")
 def test_text_that_looks_like_markup_is_text(command, tmp_path):
     file = tmp_path / "odd.csv"
     rows = [f"[red]{i} </script> “é” \u05d0,{label}" for i in range(4) for label in ("bad", "good")]

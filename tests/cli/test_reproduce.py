@@ -24,7 +24,7 @@ def test_the_command_lists_shows_copies_and_runs(command, tmp_path, monkeypatch)
     assert command("reproduce", "lw-table-1", "--copy", "mine.yaml")[0] == 0
     assert recipe("mine.yaml").numbers == recipe("lw-table-1").numbers
     code, _, err = command("reproduce", "lw-table-1", "--copy", "mine.yaml")
-    assert (code, "mine.yaml' is there" in err) == (1, True)
+    assert (code, "mine.yaml' already exists" in err) == (1, True)
     code, _, err = command("reproduce", "lw-table-1")
     assert (code, "Give --model 'all'" in err, "--tasks 'offline'" in err) == (1, True, True)
     path = written(tmp_path)

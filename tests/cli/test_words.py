@@ -73,7 +73,7 @@ def test_a_mistake_is_one_message(command, table, tmp_path, option, value, messa
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--shots", 9), "--shots 9 were asked for"),
+        (("--shots", 9), "the requested --shots 9"),
         (("--n", 400), "--n 400 balanced prompts need"),
         (("--label-words", "Negative,Negative"), "egative"),
     ],

@@ -221,7 +221,7 @@ def test_saliency_takes_classes_with_one_first_token_for_one():
 def test_a_whole_study_of_words_that_begin_alike():
     batch = prompts("bpe", CITIES)
     found = icl.analyze(model("bpe"), batch, nulls=0, progress=False)
-    (note,) = [own for own in found.notes if "scored whole" in own]
+    (note,) = [own for own in found.notes if "scored as whole words" in own]
     assert all(repr(name) in note for name in CITIES[:2])
     assert found.results["flow"].per_prompt.isfinite().all()
 
@@ -322,7 +322,7 @@ def test_candidates_count_in_the_context(tmp_path):
 
 
 def test_the_explorer_compares_first_tokens():
-    with pytest.raises(PromptError, match="scored whole"):
+    with pytest.raises(PromptError, match="as whole words"):
         icl.explore(model("bpe"), task(CITIES), n=2)
 
 

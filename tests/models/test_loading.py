@@ -135,7 +135,7 @@ def test_layers_that_the_config_does_not_have_are_refused(folder):
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "n_layer": 1}))
     found = message(str(folder))
-    assert "hold 11 weights" in found
+    assert "contain 11 weights" in found
     assert "transformer.h.1.attn.c_attn.weight" in found
     WORDS(found, "layers_config_refused")
 

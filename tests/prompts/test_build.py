@@ -242,7 +242,7 @@ def test_pairs_are_the_two_settings_of_one_seed():
 
 
 def test_pairs_set_labels_themselves():
-    with pytest.raises(PromptError, match="choose false_labels="):
+    with pytest.raises(PromptError, match="give false_labels="):
         build_prompt_pairs(TASK, BPE, labels="random")
 
 

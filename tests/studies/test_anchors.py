@@ -112,7 +112,7 @@ def test_what_includes_0_is_said_and_what_receiver_heads_are():
     (figure,) = found.figures()
     WORDS(figure.answer, "what_includes_0_said", "0")
     assert "0.60" in figure.answer
-    assert "0 lies in" not in figure.answer.split("rows as ranks")[0]
+    assert "0 lies in" not in figure.answer.split("replaced by ranks")[0]
     WORDS(figure.caption, "five_heads", "5")
     WORDS(figure.caption, "chosen_from_other_texts")
     nothing = correlations(12, [[0.9, 0.6, 0.8], [0.0, 0.0, 0.0]])

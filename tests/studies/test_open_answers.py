@@ -38,7 +38,7 @@ def test_a_study_of_open_answers(study, there, left_out, pair, tmp_path):
     found.to_html(tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     text = re.sub(r"<(script|style|svg|math)[\s\S]*?</\1>", "", page)
-    assert "open answers" in text
+    assert "free-form answers" in text
     figures = [
         f"{own.question} {own.answer} {own.caption} {own.limits}"
         for result in found.results.values()

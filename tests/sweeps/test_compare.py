@@ -177,7 +177,7 @@ def test_the_page(found, tmp_path):
     assert [own.key for own in page.sections if own.first] == ["isolation", "layer_accuracy"]
     WORDS.exactly(page.title, "page", "2")
     text = comparison(found).to_html(tmp_path / "page.html").read_text()
-    assert "nested 95 % intervals" in text
+    assert "hierarchical 95 % intervals" in text
     assert "2 seeds × 6 prompts" in text
 
 
@@ -288,10 +288,10 @@ def test_disagreement_is_named_before_any_mean(apart):
         for text in (
             "Verdicts differ between tasks on Apart",
             "between models on Apart",
-            "by means over tasks",
+            "from means over tasks",
         )
     )
-    assert page.lead.index("constant") < tasks < models < means
+    assert page.lead.index("baseline") < tasks < models < means
     (remark,) = [own for own in page.matrix.remarks if own.startswith("**Apart**")]
     WORDS.exactly(remark, "disagreement_named_before_any")
     same = icl.compare(

@@ -103,7 +103,7 @@ def test_settings_that_are_one_are_one_item():
 def test_what_makes_no_sense_is_left_out_with_a_reason():
     plan = plan_of(LayerAccuracy(), labels=("correct", "permuted"), seeds=0)
     assert len(plan) == 1
-    assert "nothing differs" in plan.skipped[0]
+    assert "do not differ" in plan.skipped[0]
     assert "shots 0" in plan_of(study="label_words", shots=(0, 1), seeds=0).skipped[0]
     plan = plan_of(Predict(), tasks=[TASK, "reviews"], formats=(None, 7), seeds=0)
     assert [(i.task, i.format) for i in plan.items] == [("tiny", ""), ("reviews", "")]

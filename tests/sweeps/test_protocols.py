@@ -1,4 +1,4 @@
-"""Sweeps over demonstrations in all, sets of texts, and checkpoints."""
+"""Sweeps over demonstrations in total, sets of texts, and checkpoints."""
 
 import json
 
@@ -108,7 +108,7 @@ def test_the_two_protocols_are_never_averaged(mixed):
 def test_a_curve_over_their_number(mixed):
     part = mixed.select(total=[0, 1, 2])
     shape = part.average("layer_accuracy.gap", layer=2).drawing()
-    assert (shape.x, shape.x_title) == ((0.0, 1.0, 2.0), "demonstrations in all")
+    assert (shape.x, shape.x_title) == ((0.0, 1.0, 2.0), "demonstrations in total")
     sides = part.average("layer_accuracy.calibrated", layer=2).drawing()
     assert set(sides.names) == {"no demonstrations", "true", "false"}
 

@@ -129,7 +129,7 @@ def test_the_split_depends_on_the_seed_alone(one_file):
 @pytest.mark.parametrize("fraction", [0.0, 1.0, -0.5, 1.5, float("nan"), float("inf")])
 def test_shares_that_are_none(one_file, fraction):
     message = refused(one_file, test_fraction=fraction)
-    assert message.startswith(f"test_fraction={fraction}; ")
+    assert message.startswith(f"test_fraction={fraction} ")
     assert "between 0 and 1" in message
 
 

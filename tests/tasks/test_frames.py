@@ -113,7 +113,7 @@ def test_frames_by_split():
         ({"labels": ("Pos", "Neg"), "labels_as": "indices"}, ("Pos", "Neg"), CLASS_OF),
     ],
 )  # fmt: skip
-@pytest.mark.filterwarnings("ignore:.*take the label word of their own name")
+@pytest.mark.filterwarnings("ignore:.*are matched to label words by name")
 def test_names_of_classes(options, labels, classes):
     task = load(named(), **options)
     assert (task.labels, labels_of(task)) == (labels, classes)

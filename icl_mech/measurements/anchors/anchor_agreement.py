@@ -212,5 +212,5 @@ def _matrix(
 anchor_agreement = door(
     AnchorAgreement,
     "anchor_agreement",
-    prompts="Texts with at least `proximity` + 3 spans each, see `texts`.",
+    prompts="Texts with at least `proximity` + 4 spans each, see `texts`.",
 )

@@ -283,7 +283,7 @@ def train(
             losses.append(torch.stack(step_losses).cpu())
             if not bool(losses[-1].isfinite().all()):
                 raise RunError(
-                    f"Training left the finite numbers at step {number + 1} (lr={how.lr}); use a smaller "
+                    f"Training diverged to non-finite values at step {number + 1} (lr={how.lr}); use a smaller "
                     "lr, or a model in float32."
                 )
             for group in optimizer.param_groups:

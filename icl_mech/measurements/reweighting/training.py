@@ -18,6 +18,7 @@ import torch
 from icl_mech._typing import Float, Tensor
 from icl_mech.checking import Count, Natural, check_fields
 from icl_mech.engine import Prepared, Progress, Work, single_rows
+from icl_mech.engine.finite import NonFiniteError
 from icl_mech.engine.prepared import merged
 from icl_mech.errors import PromptError, RunError
 from icl_mech.interventions import FittedReweight, Reweight
@@ -153,11 +154,11 @@ def _loss(work: Work, batch: Segment, steps: int, lr: float) -> Float[Tensor, ""
     """Mean loss of a batch after some steps; an error names the step that made it not finite."""
     try:
         return work.losses(batch, "label").mean()
-    except RunError as error:
-        if not steps or "and only then" not in str(error):
+    except NonFiniteError as error:
+        if not steps:
             raise  # not the factors' doing
         raise RunError(
-            f"Training left the finite numbers at step {steps + 1} (lr={lr}); use a smaller lr, or a "
+            f"Training diverged to non-finite values at step {steps + 1} (lr={lr}); use a smaller lr, or a "
             f"model in float32. {error}"
         ) from error
 
@@ -177,7 +178,7 @@ def check_finite(losses: Sequence[float], beta: Beta, lr: float) -> None:
     """
     if not (math.isfinite(losses[-1]) and bool(beta.isfinite().all())):
         raise RunError(
-            f"Training left the finite numbers at step {len(losses)} (loss {losses[-1]:.3g}, lr={lr}); "
+            f"Training diverged to non-finite values at step {len(losses)} (loss {losses[-1]:.3g}, lr={lr}); "
             "use a smaller lr, or a model in float32."
         )
 

@@ -46,9 +46,9 @@ def test_harm(result, opening):
         assert f"{value:.2f}" in shown.answer
 
 
-def test_a_gap_that_is_not_clear_is_said_to_include_0_and_has_no_critical_layer():
+def test_a_gap_that_is_not_clear_is_called_so_and_has_no_critical_layer():
     shown = layer_accuracy_of(CHANCE + LOW, CHANCE + LOW).figures()[0]
-    assert "includes 0" in shown.answer
+    assert "not clearly different" in shown.answer
     assert "critical layer" not in shown.caption
     WORDS(shown.limits, "gap_clear_said_include", "0")
 
@@ -58,8 +58,10 @@ def test_a_gap_clearly_below_0_is_not_said_to_include_0():
     assert helped.final_gap.high < 0
     assert helped.critical is None
     WORDS(helped.summary(), "no_critical_layer")
-    assert "includes 0" not in helped.summary()
-    assert all("includes 0" not in text for shown in helped.figures() for text in texts(shown))
+    assert "not clearly different" not in helped.summary()
+    assert all(
+        "not clearly different" not in text for shown in helped.figures() for text in texts(shown)
+    )
 
 
 def test_label_words_that_lose_half_of_the_probability_again():

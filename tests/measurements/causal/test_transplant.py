@@ -280,7 +280,7 @@ def test_label_words_of_unequal_length_are_taken(model, uneven):
     assert len(counts) == 2
     found = icl.transplant(model, *uneven, **PLACES)
     assert found.unlike == sum(len(words(own)) for own in uneven[0])
-    assert "another length" in found.figures()[0].caption
+    assert "different length" in found.figures()[0].caption
     whole = icl.transplant(model, *uneven, **PLACES, path="whole")
     assert_close(found.log_probs, whole.log_probs, atol=2e-5, rtol=1e-5)
 
@@ -407,7 +407,7 @@ def test_a_verdict_asks_for_layers_near_and_a_second_draw(handed):
     ends = of([0, 1])
     assert (ends.early, ends.late) == (None, None)
     assert ends.beside_random("anchors", ends.early) is None
-    assert "entering block 0" in ends.summary()
+    assert "input of block 0" in ends.summary()
     WORDS.starts(ends.figures()[0].answer, "verdict_asks_layers_near", "Cannot be judged")
     once = replace(handed, random=handed.random[..., :1, :])
     assert once.random.shape[4] == 1

@@ -445,7 +445,7 @@ def test_random_draws_are_one_row_of_the_table():
     assert found.drawing().groups == ("chosen heads", "random heads")
     assert accuracies.values[1].tolist() == [0.75, 0.5]
     WORDS(found.drawing().note, "random_draws_row_table", "2")
-    assert "2 random draws 0.143" in found.summary()
+    assert "random heads (2 draws) 0.143" in found.summary()
 
 
 def test_files_and_figures(planted, tmp_path):

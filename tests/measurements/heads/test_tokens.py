@@ -376,7 +376,7 @@ def test_a_drawing_shows_one_prompt_with_its_marks(planted):
     assert drawn.tokens == found.tokens[3]
     assert drawn.first == 2
     assert drawn.names[:3] == ("layer 2, head 1", "layer 3, head 2", "layer 2, head 0")
-    kinds = {"": "", "matching": "label word taught for the last text"}
+    kinds = {"": "", "matching": "label word demonstrated for the last text"}
     kinds["other"] = "other label word"
     assert drawn.marks == tuple(kinds[mark] for mark in found.marks[3])
     fig = found.plot(prompt=3, head=2)

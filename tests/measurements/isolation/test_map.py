@@ -122,7 +122,7 @@ def test_a_page_compares_the_lowest_window_with_the_next():
     (clear,) = single_layers(whole, lost, whole).figures()
     WORDS.exactly(clear.answer, "page_compares_lowest_window", "1", "0.00", "[0.00, 0.00]", "1.00")
     assert "8 prompts" in clear.caption
-    assert "picked among 3" in clear.limits
+    assert "selected from 3" in clear.limits
     (unclear,) = single_layers(whole, some, whole).figures()
     WORDS.starts(unclear.answer, "page_compares_lowest_window_2", "1")
     WORDS.ends(unclear.answer, "page_compares_lowest_window_3")

@@ -165,7 +165,7 @@ def test_a_prompt_is_drawn_with_its_own_words():
     assert drawn.bold == (" yes",)
     assert known(labels=()).drawing().note == "prompt 1 of 2"
     for prompt in (2, -1):
-        with pytest.raises(ResultError, match=f"prompt={prompt}; there are 2"):
+        with pytest.raises(ResultError, match=f"prompt={prompt} is out of range"):
             known().drawing(prompt=prompt)
 
 
