@@ -36,7 +36,7 @@ class AddVector(ByTarget, Intervention):
     at: At = "target"
 
     def check(self, info: ModelInfo) -> None:
-        """Refuse a layer or a vector size the model does not have.
+        """Reject a layer or a vector size the model does not have.
 
         Raises:
             RunError: names it.
@@ -45,8 +45,8 @@ class AddVector(ByTarget, Intervention):
         check_layers([self.layer], info, "AddVector")
         if len(self.vector) != info.d_model:
             raise RunError(
-                f"The vector has {len(self.vector)} numbers, the residual stream of {info.name!r} "
-                f"{info.d_model}."
+                f"The vector has {len(self.vector)} entries, but the residual stream of "
+                f"{info.name!r} has width {info.d_model}. Give a vector of that width."
             )
 
     @property

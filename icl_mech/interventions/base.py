@@ -61,8 +61,8 @@ class Intervention(ABC):
             and known.__module__.split(".")[0] == package != cls.__module__.split(".")[0]
         ):
             raise RunError(
-                f"There is an intervention {cls.__name__!r} in {known.__module__} already; saved ones are "
-                "known by their class name, so choose another."
+                f"An intervention named {cls.__name__!r} already exists in {known.__module__}. "
+                "Saved interventions are identified by their class name, so choose another name."
             )
         _KINDS[cls.__name__] = cls
 
@@ -79,7 +79,7 @@ class Intervention(ABC):
         """The hooks that apply this intervention to one segment; none where it changes nothing."""
 
     def check(self, info: ModelInfo) -> None:
-        """Refuse layers or heads the model does not have.
+        """Reject layers or heads the model does not have.
 
         Raises:
             RunError: names what is out of range.
@@ -92,7 +92,7 @@ class Intervention(ABC):
             )
 
     def check_prompts(self, prompts: PromptBatch) -> None:
-        """Refuse prompts it cannot be applied to; called with all prompts of the run, not a subset.
+        """Reject prompts it cannot be applied to; called with all prompts of the run, not a subset.
 
         Raises:
             IclMechError: says what was found and what was expected.
@@ -152,8 +152,9 @@ class Intervention(ABC):
         kind = type(self)
         if "__init__" in vars(kind) and "__dataclass_fields__" not in vars(kind):
             raise RunError(
-                f"{kind.__name__} is no dataclass, so nothing is known of its values and two of them "
-                "would look the same. Write @dataclass(frozen=True, eq=False, repr=False) above it."
+                f"{kind.__name__} is not a dataclass, so its values cannot be recorded and two "
+                "instances would look the same. Decorate it with @dataclass(frozen=True, "
+                "eq=False, repr=False)."
             )
         values = {field.name: plain(getattr(self, field.name)) for field in fields(self)}
         return {"intervention": kind.__name__, **values}
@@ -210,7 +211,9 @@ def load_intervention(document: dict[str, Any]) -> Intervention:
         RunError: unknown kind.
     """
     if not isinstance(document, Mapping):
-        raise RunError(f"{shown(document)} is no intervention; expected what to_dict() returns.")
+        raise RunError(
+            f"{shown(document)} is not a saved intervention; expected what to_dict() returns."
+        )
     values = dict(document)
     name = values.pop("intervention", "")
     import_module(EVERY_KIND)  # some belong to measurements
@@ -235,7 +238,7 @@ def holds_tensor(hint: object) -> bool:
 
 
 def check_layers(layers: Sequence[int], info: ModelInfo, what: str) -> None:
-    """Refuse layers the model does not have.
+    """Reject layers the model does not have.
 
     Raises:
         RunError: names them.
@@ -243,7 +246,7 @@ def check_layers(layers: Sequence[int], info: ModelInfo, what: str) -> None:
     wrong = [layer for layer in layers if not 0 <= layer < info.n_layers]
     if wrong:
         raise RunError(
-            f"{what} names layer {wrong[0]}; {info.name!r} has layers 0 to {info.n_layers - 1}."
+            f"{what} names layer {wrong[0]}, but {info.name!r} has layers 0 to {info.n_layers - 1}."
         )
 
 
@@ -266,7 +269,7 @@ def rows_at(segment: Segment, at: At) -> tuple[Tensor, Int[Tensor, " n"]]:
 
 Interventions = Annotated[
     Sequence[Intervention],
-    Called("a list of interventions such as [ZeroHeads([(5, 1)])], also of a single one"),
+    Called("a list of interventions such as [ZeroHeads([(5, 1)])], even for a single one"),
 ]
 """Interventions, applied in this order."""
 

@@ -49,7 +49,7 @@ class NamedCut(ABC):
         """The equivalent `Cut`."""
 
     def check(self, info: ModelInfo) -> None:
-        """Refuse layers and heads the model does not have.
+        """Reject layers and heads the model does not have.
 
         Raises:
             RunError: names them.
@@ -61,7 +61,7 @@ class NamedCut(ABC):
             raise RunError(f"{what} names head {wrong[0]}; heads are 0 to {info.n_heads - 1}.")
 
     def check_prompts(self, prompts: PromptBatch) -> None:
-        """Refuse prompts that lack the tokens it names.
+        """Reject prompts that lack the tokens it names.
 
         Raises:
             IclMechError: says what was found and what was expected.
@@ -190,25 +190,27 @@ class Cut(NamedCut, Intervention):
                 try:
                     object.__setattr__(self, name, TokenSet(**given))
                 except TypeError as error:
-                    raise RunError(f"{name}={given} is no set of tokens: {error}.") from None
+                    raise RunError(
+                        f"{name}={given} is not a valid set of tokens: {error}."
+                    ) from None
         if self.heads is not None:
             object.__setattr__(self, "heads", conformed("heads", self.heads, Heads))
         super().__post_init__()
         given, unused = (self.heads, self.layers) if self.heads is not None else (self.layers, None)
         if unused is not None or (given is not None and len(set(given)) != max(1, len(given))):
             raise RunError(
-                "Cut needs layers=[...], or heads=[(layer, head), ...] without layers, one at least and "
-                f"each once; got layers={self.layers} and heads={self.heads}."
+                "Cut needs either layers=[...] or heads=[(layer, head), ...], at least one and "
+                f"without duplicates; got layers={self.layers} and heads={self.heads}."
             )
         if "after" in self.sources.names or "before" in self.destinations.names:
             raise RunError(
-                "src='before' is what stands before each row, dst='after' the rows after each group of "
-                "the source; the other way round they cut nothing."
+                "src='before' means the tokens before each row, and dst='after' the rows after "
+                "each group of the source. src='after' or dst='before' would cut nothing."
             )
         if self.behind and self.relation != "any":
             raise RunError(
-                f"dst='after' goes with relation='any', not {self.relation!r}; for rows of other units "
-                "take dst='units' or dst='all'."
+                f"dst='after' requires relation='any', not {self.relation!r}; for rows in other "
+                "units use dst='units' or dst='all'."
             )
 
     @property
@@ -246,7 +248,7 @@ class Cut(NamedCut, Intervention):
         return sorted(set(range(n_layers) if self.layers is None else self.layers))
 
     def check_prompts(self, prompts: PromptBatch) -> None:
-        """Refuse prompts in which there is nothing to cut.
+        """Reject prompts in which there is nothing to cut.
 
         Raises:
             PromptError: a prompt without such tokens, or without an edge between them.
@@ -273,18 +275,20 @@ class Cut(NamedCut, Intervention):
             positions[name] = sorted(p for group in groups for p in up_to(group, len(prompt)))
             if not positions[name]:
                 return (
-                    f"it has no tokens {tokens} for {name}. Name tokens that every prompt has; prompts "
-                    "made from bare positions have anchors, units, query and target only."
+                    f"it has no tokens {tokens} for {name}. Name tokens that every prompt has; "
+                    "prompts built from bare positions have only anchors, units, query and "
+                    "target."
                 )
         if self.behind or positions["src"][0] >= positions["dst"][-1]:
             last = len(prompt) - 1 if self.behind else positions["dst"][-1]
             return (
-                f"src begins at position {positions['src'][0]} and dst ends at {last}, but a row reads only "
-                "what stands before it; exchange them, or name other tokens."
+                f"src begins at position {positions['src'][0]} and dst ends at {last}, but a token "
+                "attends only to earlier ones. Swap src and dst, or name other tokens."
             )
         return (
-            f"of its {len(members(prompt))} units none gives an edge with relation={self.relation!r}. "
-            "'own' needs src before dst in one unit, 'others' two units."
+            f"none of its {len(members(prompt))} units has an edge with "
+            f"relation={self.relation!r}. 'own' needs src before dst within one unit, 'others' at "
+            "least two units."
         )
 
     def blocks(self, prompt: Prompt, index: int, layer: int) -> list[Block]:
@@ -303,8 +307,8 @@ class Cut(NamedCut, Intervention):
             return random_edges(blocks, prompt, self.itself, self.seed)
         except PromptError as error:
             raise PromptError(
-                f"Prompt {index}: {error} Cut fewer edges of a row, or compare with another cut; "
-                "has_control() tells."
+                f"Prompt {index}: {error} Cut fewer edges per row, or compare with another cut; "
+                "has_control() says whether a control exists."
             ) from None
 
 

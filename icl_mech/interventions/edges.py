@@ -92,8 +92,9 @@ def random_edges(blocks: Sequence[Block], prompt: Prompt, itself: bool, seed: in
     clipped = tuple((up_to(rows, end), up_to(columns, end)) for rows, columns in blocks)
     if (lack := lacking(clipped, prompt, itself)) is not None:
         raise PromptError(
-            f"A cut with control=True draws as many other edges into every row: row {lack.row} would need "
-            f"{lack.needed} earlier tokens that the cut leaves alone, and {lack.free} are free."
+            f"A cut with control=True draws as many other edges into every row. Row {lack.row} "
+            f"would need {lack.needed} earlier tokens that are not cut, but only {lack.free} are "
+            "available."
         )
     inside = tuple(sorted({place for unit in members(prompt) for place in up_to(unit, end)}))
     return list(_drawn(clipped, prompt.tokens[:end], inside, itself, seed))

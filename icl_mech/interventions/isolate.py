@@ -54,7 +54,9 @@ class Isolate(NamedCut, Intervention):
         super().__post_init__()
         object.__setattr__(self, "layers", tuple(sorted(set(self.layers))))
         if not self.layers:
-            raise RunError("Isolate needs at least one layer; without isolation leave it out.")
+            raise RunError(
+                "Isolate needs at least one layer. To run without isolation, omit the intervention."
+            )
 
     @cached_property
     def cut(self) -> Cut:

@@ -67,21 +67,27 @@ class Patch(Intervention):
         if unused or not chosen or len(set(chosen)) < len(chosen):
             needs = "heads=[(layer, head), ...]" if of_heads else "layers=[...]"
             raise RunError(
-                f"A Patch of {self.site!r} needs {needs}, each once; got heads={list(self.heads)} and "
-                f"layers={list(self.layers)}."
+                f"A Patch of {self.site!r} needs {needs} without duplicates; got "
+                f"heads={list(self.heads)} and layers={list(self.layers)}."
             )
         if (self.source is None) == (self.values is None):
-            raise RunError("A Patch takes values from a source= of prompts, or given values=: one.")
+            raise RunError(
+                "A Patch needs exactly one of source= (prompts to take values from) and values= "
+                "(the values themselves)."
+            )
         if self.mean and self.source is None:
-            raise RunError("mean=True is over the prompts of source=; of given values take it.")
+            raise RunError(
+                "mean=True averages over the prompts of source=. If you give values=, average "
+                "them yourself."
+            )
         _ = self.place
         if self.values is not None and not (
             2 <= self.values.ndim <= 4 and self.values.shape[-2] == len(chosen)
         ):
             raise RunError(
-                f"values has the axes {list(self.values.shape)}; expected [place, width], "
-                f"[row, place, width] or [prompt, row, place, width] with {len(chosen)} places, one "
-                f"for each {'head' if of_heads else 'layer'}."
+                f"values has the axes {list(self.values.shape)}; expected [place, width], [row, "
+                f"place, width] or [prompt, row, place, width] with {len(chosen)} places, one for "
+                f"each {'head' if of_heads else 'layer'}."
             )
 
     @property
@@ -96,7 +102,7 @@ class Patch(Intervention):
         return tuple((layer, head) for layer, head in pairs)
 
     def check(self, info: ModelInfo) -> None:
-        """Refuse layers, heads and sizes the model does not have.
+        """Reject layers, heads and sizes the model does not have.
 
         Raises:
             RunError: names them.
@@ -109,12 +115,12 @@ class Patch(Intervention):
         width = info.d_head if self.site == "z" else info.d_model
         if self.values is not None and self.values.shape[-1] != width:
             raise RunError(
-                f"The values have {self.values.shape[-1]} numbers, {self.site!r} of {info.name!r} has "
-                f"{width}."
+                f"The values have width {self.values.shape[-1]}, but {self.site!r} of "
+                f"{info.name!r} has width {width}."
             )
 
     def check_prompts(self, prompts: PromptBatch) -> None:
-        """Refuse prompts whose roles do not align with those the values come from.
+        """Reject prompts whose roles do not align with those the values come from.
 
         Raises:
             PromptError: which prompt does not, and why.
@@ -128,11 +134,13 @@ class Patch(Intervention):
         needed = counts.max() if self.values.ndim == 4 else counts[(counts != given).nonzero()]
         if self.values.ndim == 4 and len(self.values) != len(prompts):
             raise PromptError(
-                f"Values of {len(self.values)} prompts, the run has {len(prompts)}: give as many."
+                f"The values are for {len(self.values)} prompts, but the run has {len(prompts)}. "
+                "Give values for as many prompts as are run."
             )
         if bool((needed != given).any()):
             raise PromptError(
-                f"Values of {given} tokens, but a prompt has {int(needed.flatten()[0])} {self.place}."
+                f"The values are for {given} tokens, but a prompt has {int(needed.flatten()[0])} "
+                f"{self.place}."
             )
 
     @property
@@ -185,10 +193,15 @@ class Patch(Intervention):
         if not len(batch):
             return []
         if self.values is None:
-            raise RunError("A Patch has no values yet; run it through an analysis or engine.run.")
+            raise RunError(
+                "A Patch has no values yet. Run it through an analysis or engine.run, which fill "
+                "them in."
+            )
         values = to_device(self.values, batch.device)
         if values.ndim == 4 and max(segment.indices) >= len(values):
-            raise RunError(f"{self!r} holds values of {len(values)} prompts, the run has more.")
+            raise RunError(
+                f"{self!r} holds values for {len(values)} prompts, but the run has more."
+            )
         numbers = to_device(torch.tensor(segment.indices), batch.device)[batch]
         if values.ndim == 4:
             laid = values[numbers, slots]

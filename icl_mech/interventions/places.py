@@ -40,18 +40,18 @@ class Place:
     demo: Natural | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a demonstration together with tokens that belong to none.
+        """Reject a demonstration together with tokens that belong to none.
 
         Raises:
             RunError: says what can be given.
         """
         if self.demo is not None and self.at not in ("label_word", "demo_text", "format", "all"):
             raise RunError(
-                f"demo={self.demo} names a demonstration, but at={self.at!r} is none of its tokens; "
-                "with demo= take at='label_word', 'demo_text', 'format' or 'all'."
+                f"demo={self.demo} selects a demonstration, but at={self.at!r} is not part of one; "
+                "with demo= use at='label_word', 'demo_text', 'format' or 'all'."
             )
         if not isinstance(self.at, str) and (not self.at or len(set(self.at)) < len(self.at)):
-            raise RunError(f"Positions must be named, each once; got {list(self.at)}.")
+            raise RunError(f"Give at least one position and no duplicates; got {list(self.at)}.")
 
     @property
     def only_target(self) -> bool:
@@ -74,7 +74,7 @@ class Place:
             ]
         if max(self.at) >= len(prompt):
             raise PromptError(
-                f"Position {max(self.at)} is named, but a prompt has {len(prompt)} tokens."
+                f"Position {max(self.at)} is out of range: a prompt has {len(prompt)} tokens."
             )
         return list(self.at)
 
@@ -88,8 +88,8 @@ class Place:
         for number, positions in enumerate(by_prompt):
             if not positions:
                 raise PromptError(
-                    f"Prompt {number} has no tokens {self}. Prompts made from bare positions have "
-                    "label words and a target only."
+                    f"Prompt {number} has no tokens {self}. Prompts built from bare positions have "
+                    "only label words and a target."
                 )
         table = torch.full((len(by_prompt), max(map(len, by_prompt))), NOWHERE)
         for row, positions in enumerate(by_prompt):
@@ -106,7 +106,7 @@ class Place:
         return [stretch for stretch in stretches if stretch[-1]]
 
     def check_aligned(self, prompts: PromptBatch, source: PromptBatch, *, every: bool) -> None:
-        """Refuse prompts that do not align here.
+        """Reject prompts that do not align here.
 
         Args:
             prompts: Prompts of the run.
@@ -119,8 +119,8 @@ class Place:
         """
         if not every and len(prompts) != len(source):
             raise PromptError(
-                f"{len(source)} prompts to take values from, {len(prompts)} to run: each needs one of "
-                "its own. Take as many, or mean=True for their mean."
+                f"There are {len(source)} source prompts for {len(prompts)} prompts to run. Give "
+                "one source prompt for each prompt, or take their mean with mean=True."
             )
         if self.only_target:
             return
@@ -137,8 +137,8 @@ class Place:
             )
             if expected != actual:
                 raise PromptError(
-                    f"Prompt {number} and prompt {source_number} of the source do not align {self}: "
-                    f"{_difference(expected, actual)}."
+                    f"Prompt {number} and prompt {source_number} of the source do not align "
+                    f"{self}: {_difference(expected, actual)}."
                 )
 
     def __str__(self) -> str:
@@ -153,8 +153,8 @@ def _difference(
     """The first difference between two shapes, in words."""
     for left, right in zip(expected, actual, strict=False):
         if left != right:
-            return f"{_stretch(left)} stands beside {_stretch(right)}"
-    return f"{len(expected)} stretches of tokens stand beside {len(actual)}"
+            return f"{_stretch(left)} is matched with {_stretch(right)}"
+    return f"{len(expected)} stretches of tokens are matched with {len(actual)}"
 
 
 def _stretch(stretch: tuple[str, int | None, int]) -> str:

@@ -30,14 +30,14 @@ class Reweight(Alike, Intervention):
     beta: Float[Tensor, "layer head label"]
 
     def check(self, info: ModelInfo) -> None:
-        """Refuse a beta whose size does not match the model.
+        """Reject a beta whose size does not match the model.
 
         Raises:
             RunError: names both sizes.
         """
         if tuple(self.beta.shape[:2]) != (info.n_layers, info.n_heads):
             raise RunError(
-                f"beta has {self.beta.shape[0]} layers and {self.beta.shape[1]} heads, "
+                f"beta is for {self.beta.shape[0]} layers and {self.beta.shape[1]} heads, but "
                 f"{info.name!r} has {info.n_layers} and {info.n_heads}."
             )
 
@@ -50,7 +50,8 @@ class Reweight(Alike, Intervention):
         """One hook per layer."""
         if self.beta.shape[2] != segment.prompts.n_labels:
             raise RunError(
-                f"beta has {self.beta.shape[2]} classes, the prompts have {segment.prompts.n_labels}."
+                f"beta is for {self.beta.shape[2]} classes, but the prompts have "
+                f"{segment.prompts.n_labels}."
             )
         batch, rows = rows_at(segment, "target")
         if not len(batch):

@@ -47,11 +47,15 @@ class Suppress(NamedCut, Intervention):
         super().__post_init__()
         if (self.spans is None) == (self.positions is None) or self.spans == ():
             raise RunError(
-                "Suppress hides spans of every text (Suppress([3])) or given intervals of tokens of "
-                "each prompt (Suppress(positions=[[(4, 9)], ...])); give one of them."
+                "Suppress takes either spans to hide in every text (Suppress([3])) or token "
+                "intervals for each prompt (Suppress(positions=[[(4, 9)], ...])); give exactly "
+                "one of them."
             )
         if self.layers is not None and not self.layers:
-            raise RunError("Suppress needs at least one layer; without suppression leave it out.")
+            raise RunError(
+                "Suppress needs at least one layer. To run without suppression, omit the "
+                "intervention."
+            )
         _ = self.cut
 
     @cached_property
@@ -62,7 +66,7 @@ class Suppress(NamedCut, Intervention):
         return Cut(columns, self.rows, layers=layers, itself=self.rows == "all")
 
     def check_prompts(self, prompts: PromptBatch) -> None:
-        """Refuse spans that a prompt does not have.
+        """Reject spans that a prompt does not have.
 
         Raises:
             PromptError: names the span and the prompt.

@@ -71,19 +71,21 @@ class TokenSet:
         """
         check_fields(self)
         if self.units is not None and not self.units:
-            raise RunError("units=() names no demonstration or span; None stands for all of them.")
+            raise RunError(
+                "units=() selects no demonstration or span; to select all of them use None."
+            )
         alone = {"all", "before", "after", "random"}.intersection(self.names)
         if alone and (len(self.names) > 1 or self.units is not None):
             raise RunError(
-                f"{min(alone)!r} is a set of its own; give no other names and no units beside it."
+                f"{min(alone)!r} cannot be combined with other names or with units=; give it alone."
             )
         for start, stop in (
             p for given in self.positions or () for p in given if isinstance(p, tuple)
         ):
             if not 0 <= start < stop:
                 raise RunError(
-                    f"The tokens {start} to {stop} are named; an interval starts at 0 or later and "
-                    "stops after its start."
+                    f"The interval from {start} to {stop} is not valid: it must start at 0 or "
+                    "later and stop after its start."
                 )
 
     @property
@@ -97,7 +99,7 @@ class TokenSet:
         return self.positions is None and self.at == "random" and self.redraw == "layer"
 
     def check(self, prompts: PromptBatch) -> None:
-        """Refuse positions given for a different number of prompts.
+        """Reject positions given for a different number of prompts.
 
         Raises:
             RunError: names both numbers.
@@ -109,8 +111,9 @@ class TokenSet:
         assert self.positions is not None
         intervals = any(isinstance(p, tuple) for given in self.positions for p in given)
         return RunError(
-            f"There are {'intervals' if intervals else 'positions'} of {len(self.positions)} prompts; the run "
-            f"has {count}. Give one list per prompt, in the order of the prompts."
+            f"{'Intervals' if intervals else 'Positions'} are given for {len(self.positions)} "
+            f"prompts, but the run has {count}. Give one list per prompt, in the order of the "
+            "prompts."
         )
 
     def groups(self, prompt: Prompt, index: int, layer: int) -> list[Group]:
@@ -128,8 +131,8 @@ class TokenSet:
         missing = set(self.units or ()) - {number for number, _ in named}
         if missing:
             raise PromptError(
-                f"Number {min(missing)} is not among the {self} of prompt {index}, which has "
-                f"{len({number for number, _ in named if number is not None})}; they count from 0."
+                f"Prompt {index} has no number {min(missing)} among the {self}: it has "
+                f"{len({number for number, _ in named if number is not None})} of them, counted from 0."
             )
         return [group for number, group in named if self.units is None or number in self.units]
 
@@ -142,13 +145,14 @@ class TokenSet:
         stop = max((group.stop for group in groups if isinstance(group, range)), default=0)
         if stop > len(prompt):
             raise PromptError(
-                f"Tokens up to {stop} of prompt {index} are named, which has {len(prompt)}."
+                f"An interval ends at token {stop} of prompt {index}, which has only {len(prompt)} "
+                "tokens."
             )
         single = tuple(sorted({p for p in given if isinstance(p, int)}))
         if single and single[-1] >= len(prompt):
             raise RunError(
-                f"Position {single[-1]} of prompt {index} is named, which has {len(prompt)} tokens; "
-                "positions count from 0."
+                f"Position {single[-1]} is out of range in prompt {index}, which has {len(prompt)} "
+                "tokens; positions count from 0."
             )
         groups += [single] if single else []
         return groups
@@ -215,7 +219,8 @@ def random_positions(prompt: Prompt, redraw: Redraw, seed: int, layer: int) -> t
     count = len(prompt.anchors)
     if count > len(candidates):
         raise PromptError(
-            f"{count} random tokens asked for, only {len(candidates)} tokens belong to no label word."
+            f"{count} random tokens are needed, but only {len(candidates)} tokens lie outside "
+            "label words."
         )
     generator = draw_of(drawn_from, seed, salt)
     return tuple(sorted(int(i) for i in generator.choice(candidates, count, replace=False)))

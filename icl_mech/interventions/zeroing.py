@@ -45,14 +45,16 @@ class ZeroHeads(ByTarget, Intervention):
         object.__setattr__(self, "heads", pairs)
         super().__post_init__()
         if not pairs or len(set(pairs)) < len(pairs):
-            raise RunError(f"ZeroHeads needs (layer, head) pairs, each once; got {self.heads}.")
+            raise RunError(
+                f"ZeroHeads needs (layer, head) pairs without duplicates; got {self.heads}."
+            )
         if self.means is not None and len(self.means) != len(pairs):
             raise RunError(
-                f"{len(self.means)} means for {len(pairs)} heads; give one row per head."
+                f"There are {len(self.means)} means for {len(pairs)} heads; give one row per head."
             )
 
     def check(self, info: ModelInfo) -> None:
-        """Refuse heads the model does not have.
+        """Reject heads the model does not have.
 
         Raises:
             RunError: names them.
@@ -61,8 +63,8 @@ class ZeroHeads(ByTarget, Intervention):
         check_layers([layer for layer, _ in self.heads], info, "ZeroHeads")
         if self.means is not None and self.means.shape[1] != info.d_head:
             raise RunError(
-                f"The means have {self.means.shape[1]} numbers per head, the heads of {info.name!r} "
-                f"have {info.d_head}."
+                f"The means have {self.means.shape[1]} entries per head, but the heads of "
+                f"{info.name!r} have width {info.d_head}."
             )
         wrong = [head for _, head in self.heads if not 0 <= head < info.n_heads]
         if wrong:
@@ -91,7 +93,10 @@ class ZeroHeads(ByTarget, Intervention):
         if not len(batch):
             return []
         if self.kind == "mean" and self.means is None:
-            raise RunError("ZeroHeads(kind='mean') has no means yet; run it through an analysis.")
+            raise RunError(
+                "ZeroHeads(kind='mean') has no means yet. Run it through an analysis, which "
+                "measures them."
+            )
         hooks: list[Hook] = []
         for layer in sorted({layer for layer, _ in self.heads}):
             chosen = [i for i, (head_layer, _) in enumerate(self.heads) if head_layer == layer]
@@ -168,12 +173,13 @@ class ZeroLayers(ByTarget, Intervention):
         super().__post_init__()
         if self.part == "block" and self.kind == "reference":
             raise RunError(
-                "There is no reference kind for whole blocks: the reference reads the logit lens at "
-                "that entry. Use kind='zero_output', which equals the lens."
+                "kind='reference' is not available for whole blocks, where the reference code "
+                "reads the logit lens at that layer. Use kind='zero_output', which gives the same "
+                "result as the lens."
             )
 
     def check(self, info: ModelInfo) -> None:
-        """Refuse a start the model does not have."""
+        """Reject a start the model does not have."""
         super().check(info)
         check_layers([self.start], info, "ZeroLayers")
 

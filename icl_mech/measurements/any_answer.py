@@ -21,7 +21,7 @@ from icl_mech.prompts.encoding import TextTokenizer
 
 KINDS: dict[AnswerKind, str] = {
     "classes": "classes, the same label words in all prompts",
-    "choices": "open answers, choices of each prompt",
+    "choices": "free-form answers, choices of each prompt",
     "vocabulary": "texts, the next token",
 }
 """Names of the kinds of answers in messages and tables."""
@@ -39,9 +39,10 @@ def check_kind(prompts: PromptBatch, takes: Sequence[AnswerKind], what: str, why
     reason = f": {why_not}" if why_not else ""
     known = "; ".join(KINDS[taken] for taken in takes)
     raise PromptError(
-        f"{what} does not take prompts of the kind {kind!r} ({KINDS[kind]}){reason}. It takes {known}. "
-        "Build prompts with classes with build_prompts or prompts_from_text; the matrix of measurements "
-        "and kinds of answers in the docs says what takes which."
+        f"{what} does not take prompts of the kind {kind!r} ({KINDS[kind]}){reason}. It takes "
+        f"{known}. To get prompts with classes, use build_prompts or prompts_from_text; the table "
+        "of measurements and kinds of answers in the docs shows which measurement takes which "
+        "kind."
     )
 
 
@@ -51,15 +52,16 @@ def as_demonstrations(
     """Texts as prompts with demonstrations, each with its answer (see the module).
 
     Both sides of a pair have the true side's answer; where the false side's differs, that one is the rival: the
-    answer of a model that follows the false text. One forward pass over each set without `interventions` gives
-    the top tokens of the unmodified model.
+    answer of a model that follows the false text. One forward pass over each set, without `interventions`,
+    gives the top tokens of the unmodified model.
 
     Raises:
         PromptError: sets of different sizes.
     """
     if len({len(texts) for texts in sets}) > 1:
         raise PromptError(
-            f"The true set has {len(sets[0])} texts, the false one {len(sets[1])}; each needs its own."
+            f"The true set has {len(sets[0])} texts and the false set {len(sets[1])}; give equally "
+            "many, so that each text has its counterpart."
         )
     followed = [_followed(model, texts, options) for texts in sets]
     words = None if model.tokenizer is None else TextTokenizer(model.tokenizer).words

@@ -159,7 +159,9 @@ class Measurement(AnyMeasurement[PromptBatch, R]):
             return prompts
         if self.side is None:
             name = type(self).__name__
-            raise PromptError(f"{name} takes one set of prompts; give one of the pair.")
+            raise PromptError(
+                f"{name} takes a single set of prompts, but got a pair; give one side of the pair."
+            )
         return prompts[("true", "false").index(self.side)]
 
 
@@ -185,7 +187,7 @@ class PairMeasurement(AnyMeasurement[Pair, R]):
         if isinstance(prompts, tuple):
             return prompts
         raise PromptError(
-            f"{type(self).__name__} compares true and false demonstrations; give the pair that "
+            f"{type(self).__name__} compares true with false demonstrations; give the pair that "
             "build_prompt_pairs returns."
         )
 
@@ -209,6 +211,6 @@ def _plain(value: object) -> Any:
     if value is None or isinstance(value, str | int | float | bool):
         return value
     raise RunError(
-        f"A field holds a {type(value).__name__}, by which results could not be recognised; use "
-        "numbers, words, tensors or prompts, or override variants()."
+        f"A field holds a {type(value).__name__}, which cannot be recorded to identify results. "
+        "Use numbers, strings, tensors or prompts, or override variants()."
     )

@@ -51,8 +51,8 @@ def check_demonstrations(prompts: PromptBatch, what: str) -> None:
     for number, prompt in enumerate(prompts):
         if not seen_labels(prompt):
             raise PromptError(
-                f"Prompt {number} has no demonstration before its target; {what} needs label words "
-                "there. Build the prompts with shots >= 1."
+                f"Prompt {number} has no demonstration before its target, but {what} needs label "
+                "words there. Build the prompts with shots >= 1."
             )
 
 
@@ -69,8 +69,9 @@ def check_differing(data: Sequence[Any]) -> None:
     )
     if bare and [prompt.tokens for prompt in data[0]] == [prompt.tokens for prompt in data[1]]:
         raise PromptError(
-            "Both sets hold the same prompts and no demonstration, so that every difference would be 0. Build "
-            "the pair with shots >= 1; a curve that begins without demonstrations is a sweep over shots=(0, 1, ...)."
+            "Both sets hold the same prompts without demonstrations, so every difference would be "
+            "0. Build the pair with shots >= 1; for a curve that starts without demonstrations, "
+            "run a sweep over shots=(0, 1, ...)."
         )
 
 
@@ -83,8 +84,8 @@ def check_pairs(true: PromptBatch, false: PromptBatch) -> None:
     """
     if len(true) != len(false):
         raise PromptError(
-            f"{len(true)} prompts with true demonstrations and {len(false)} with false ones; pairs "
-            "are needed. Build both with build_prompt_pairs."
+            f"There are {len(true)} prompts with true demonstrations but {len(false)} with false "
+            "ones, so they do not form pairs. Build both sets with build_prompt_pairs."
         )
     if (
         not torch.equal(true.answers, false.answers)
@@ -92,8 +93,8 @@ def check_pairs(true: PromptBatch, false: PromptBatch) -> None:
         or any(true.source.get(key) != false.source.get(key) for key in SAME)
     ):
         raise PromptError(
-            "The prompts with true and with false demonstrations have different queries, texts or "
-            "label words; pairs are needed. Build both with build_prompt_pairs."
+            "The prompts with true and with false demonstrations differ in their queries, texts "
+            "or label words, so they do not form pairs. Build both sets with build_prompt_pairs."
         )
     shown = true.source.get("labels", "correct")
     if shown != "correct":
@@ -106,7 +107,7 @@ def check_pairs(true: PromptBatch, false: PromptBatch) -> None:
     drawn = "false_share" in false.source
     if alike and not drawn and any(prompt.label_positions for prompt in true):
         raise PromptError(
-            "Both sets hold the same prompts, so that every difference would be 0. Build a true and a "
+            "Both sets hold the same prompts, so every difference would be 0. Build a true and a "
             "false set with build_prompt_pairs."
         )
     if not true.has_classes:
@@ -115,8 +116,8 @@ def check_pairs(true: PromptBatch, false: PromptBatch) -> None:
     if int(counts.max() - counts.min()) > 1:
         best = reachable_accuracy(true.answers, true.n_labels)
         warnings.warn(
-            f"The true classes of the queries are not balanced: a perfect classifier has a calibrated "
-            f"accuracy of {best:.3g} here. Build prompts with balanced=True.",
+            "The true classes of the queries are not balanced: even a perfect classifier has a "
+            f"calibrated accuracy of only {best:.3g} here. Build prompts with balanced=True.",
             stacklevel=3,
         )
 
@@ -184,8 +185,8 @@ def check_same_queries(more_shots: PromptBatch, prompts: PromptBatch) -> None:
     """
     if not same_queries(more_shots, prompts):
         raise PromptError(
-            "more_shots must hold the queries of the test prompts in the same order; build both "
-            "with the same task, n and seed, and larger shots."
+            "more_shots must hold the queries of the test prompts in the same order. Build both "
+            "with the same task, n and seed, and more_shots with larger shots."
         )
 
 
@@ -199,8 +200,8 @@ def check_same_count(prompts: PromptBatch, what: str) -> None:
     counts = sorted({len(prompt.label_positions) for prompt in prompts})
     if len(counts) > 1:
         raise PromptError(
-            f"The prompts have {counts[0]} to {counts[-1]} demonstrations; averages over prompts, "
-            "demonstration by demonstration, need the same number in each."
+            f"The prompts have {counts[0]} to {counts[-1]} demonstrations, but averages by "
+            "demonstration need the same number in every prompt."
         )
 
 
@@ -215,8 +216,9 @@ def check_one_way(results: Iterable[Record]) -> None:
     others = {said_demonstrations(source) for source in sources if "shots" in source}
     if ways and others:
         raise ResultError(
-            f"Some results are of demonstrations per class ({min(others)}), some of ones in all "
-            f"({min(ways)}); these are two protocols and are not averaged. Measure one of them."
+            f"Some results count demonstrations per class ({min(others)}), others in total "
+            f"({min(ways)}). These are two protocols and cannot be averaged; use results of only "
+            "one of them."
         )
 
 
@@ -237,13 +239,13 @@ def halves(pair: Pair, seed: int = 0) -> tuple[Pair, Pair]:
     again = [n for n, texts in enumerate(queries) if texts and texts in queries[:n]]
     if again:
         raise PromptError(
-            f"Query {again[0]} is that of an earlier prompt, so that heads could be tested on what chose "
-            "them; give every query once."
+            f"Query {again[0]} repeats an earlier one, so heads could be tested on the queries "
+            "they were chosen on; give every query only once."
         )
     if pair[0].has_classes and len(set(pair[0].answers.tolist())) < 2:
         raise PromptError(
-            "All queries are of one class, where the right answer is a preference for one label; give "
-            "queries of several (balanced=True)."
+            "All queries have the same class, so a preference for its label would look like a "
+            "right answer. Give queries of several classes (balanced=True)."
         )
     first, second = (part.tolist() for part in stratified_halves(pair[0].answers, seed))
     counts = pair[0].answers[first].bincount(minlength=pair[0].n_labels)
@@ -251,7 +253,8 @@ def halves(pair: Pair, seed: int = 0) -> tuple[Pair, Pair]:
     if not second or rare:
         name = pair[0].labels[rare[0]] if rare else "every class"
         raise PromptError(
-            f"The causal study chooses heads on half of {len(pair[0])} pairs, by means over other queries "
-            f"of the same class, and {name} has too few; give four pairs of each class at least."
+            f"The causal study chooses heads on half of {len(pair[0])} pairs, using means over "
+            f"other queries of the same class, but {name} has too few. Give at least four pairs of "
+            "each class."
         )
     return (pair[0][first], pair[1][first]), (pair[0][second], pair[1][second])

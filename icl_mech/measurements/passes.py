@@ -63,15 +63,15 @@ class Variants(Pass):
 
 @dataclass(frozen=True)
 class Options:
-    """How to run, for all measurements alike; nothing here changes what is measured but
-    `interventions`.
+    """How to run, the same for all measurements; only `interventions` changes what is measured.
 
     Attributes:
-        interventions: Made in every pass, before those of a measurement itself.
-        batch_size: Rows of a pass at most: prompts, of each variant that is run.
-        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
+        interventions: Applied in every pass, before those of the measurement itself.
+        batch_size: Maximum number of rows (prompts) of a pass, for each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of the free memory; prompts that do not fit are
+            rejected.
         path: `auto`, or `whole`: every position of every prompt is computed.
-        progress: Show a progress bar; None: if someone may be watching.
+        progress: Show a progress bar; None: only in a notebook or a terminal.
     """
 
     interventions: Interventions = ()

@@ -2,7 +2,7 @@
 
 `predicted` is the class with the largest score among the label words. Scores of label
 words with several tokens: `first` (the first token, the papers' choice), `sum` (log-probability
-of the whole word, teacher-forced) or `mean` (per token), as the prompts or `Predict.score` say.
+of the whole word, teacher-forced) or `mean` (per token), as the prompts or `Predict.score` specify.
 
 Free-form answers, and texts that continue after their target, are also scored by the whole answer: its
 log-probability, the rank of its first token, and whether the greedy continuation is an accepted answer.
@@ -45,16 +45,17 @@ class Predictions(Result):
         log_probs: Log-probability of the label words over the whole vocabulary: of the first
             token, of the whole word (`sum`) or per token of it (`mean`).
         predicted: Class with the largest score.
-        top_tokens: Ids of the likeliest next tokens, best first.
+        top_tokens: Ids of the most probable next tokens, best first.
         answers: True class of each query, or None.
         labels: Names of the classes.
-        answer_log_prob: Log-probability of the whole accepted answer after the target, teacher-forced; of
-            several accepted ones the log-sum-exp. None (so also the next two) where answers are classes,
-            or where it is not known what is right: texts that end with their target.
-        answer_rank: Tokens of the vocabulary that are likelier than the first one of an accepted answer; of
-            several the least.
-        exact_match: The greedy continuation of the same length is an accepted answer.
-        top_log_probs: Log-probability (nats) of each of `top_tokens`; None in results saved before.
+        answer_log_prob: Log-probability of the whole accepted answer after the target, teacher-forced; the
+            log-sum-exp if several are accepted. None, like the next two, where answers are classes or the right
+            answer is unknown (texts that end with their target).
+        answer_rank: Number of tokens in the vocabulary that are more probable than the first token of an
+            accepted answer; the smallest if several are accepted.
+        exact_match: Whether the greedy continuation of the same length is an accepted answer.
+        top_log_probs: Log-probability (nats) of each of `top_tokens`; None in results saved by earlier
+            versions.
     """
 
     label_logits: Float[Tensor, "batch label"] = quantity("logit", name="label_logit")
@@ -67,7 +68,7 @@ class Predictions(Result):
         "log-probability (nats)", default=None
     )
     answer_rank: Int[Tensor, " batch"] | None = None
-    exact_match: Bool[Tensor, " batch"] | None = quantity("share of prompts", default=None)
+    exact_match: Bool[Tensor, " batch"] | None = quantity("fraction of prompts", default=None)
     top_log_probs: Float[Tensor, "batch k"] | None = None
 
     shows: ClassVar[tuple[str, ...]] = ("confusion", "accuracy")
@@ -118,7 +119,7 @@ class Predictions(Result):
         return (*self.labels, "another token")
 
     def on_page(self) -> tuple[str, ...]:
-        """Accuracy where the answers are known, and the confusion of classes if they have names."""
+        """Accuracy, where the answers are known, and the confusion of classes if they have names."""
         if self.open_answers:
             return ("accuracy",)
         known = self.answers is not None and self.labels
@@ -137,7 +138,9 @@ class Predictions(Result):
             ResultError: if the true classes are not known.
         """
         if self.answers is None:
-            raise ResultError("These prompts have no answers; accuracy needs them.")
+            raise ResultError(
+                "These prompts have no answers, which accuracy needs; build them with answers."
+            )
         return RightAnswers(self.predicted, self.answers, self.labels)
 
     @property
@@ -176,12 +179,12 @@ class Predictions(Result):
 
 @dataclass(frozen=True)
 class Predict(Measurement[Predictions]):
-    """Label logits, predicted classes and likeliest next tokens at the target.
+    """Label logits, predicted classes and most probable next tokens at the target.
 
     Attributes:
-        score: How label words of several tokens are scored: `first`, `sum` or `mean`; None: as the
-            prompts say (`build_prompts(..., score=)`).
-        top_k: Number of likeliest next tokens kept.
+        score: How label words of several tokens are scored: `first`, `sum` or `mean`; None: as the prompts
+            specify (`build_prompts(..., score=)`).
+        top_k: Number of most probable next tokens kept.
 
     Raises:
         RunError: unknown `score`.
@@ -244,7 +247,7 @@ class Predict(Measurement[Predictions]):
         return replace(result, label_logits=logits, log_probs=log_probs, predicted=predicted)
 
     def _differs(self, data: PromptBatch) -> bool:
-        """True if whole words are scored, and not as the prompts say."""
+        """True if whole words are scored differently from what the prompts specify."""
         return self.score not in (None, "first", data.score)
 
 
@@ -270,7 +273,8 @@ def check_top_k(top_k: int, info: ModelInfo) -> None:
     """
     if not 1 <= top_k <= info.d_vocab:
         raise RunError(
-            f"top_k={top_k}; the vocabulary has {info.d_vocab} tokens, at least 1 is compared."
+            f"top_k={top_k}, but it must be between 1 and {info.d_vocab}, the size of the "
+            "vocabulary."
         )
 
 

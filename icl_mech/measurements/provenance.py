@@ -1,7 +1,7 @@
 """Provenance of every result, and `Identity`: the parts of it that determine the numbers.
 
 Caching and resuming depend on the identity and nothing else. Two identities are equal if no part differs;
-differences are named down to the entry: `weights of the model`, `loss of the variants`.
+differences are named by entry and part: `weights of the model`, `loss of the variants`.
 """
 
 import hashlib
@@ -86,12 +86,12 @@ def provenance(
 def float32_products() -> str:
     """Precision of float32 matrix products in torch: `highest` (its default), `high` or `medium`.
 
-    `high` is TF32 on a GPU, with a mantissa of 10 bits instead of 23; this package never asks for it. Settings made
-    through `torch.backends` count.
+    `high` is TF32 on a GPU, with a mantissa of 10 bits instead of 23; this package never enables it. Settings
+    made through `torch.backends` are included.
     """
     try:
         precision = torch.get_float32_matmul_precision()
-    except RuntimeError:  # switched by the newer of torch's two ways, which the older does not read
+    except RuntimeError:  # set through torch's newer interface, which the older one does not read
         precision = "highest"
     backends = (torch.backends.cuda.matmul, torch.backends)
     chosen = [

@@ -18,12 +18,13 @@ DEFINITIONS = (
     Definition(
         "accuracy",
         r"\frac{1}{N} \sum_{n=1}^{N} \mathbb{1}\left[\arg\max_{c} z_{n,c} = y_n\right]",
-        "Share of the N prompts for which the true class y has the largest logit z among the label words.",
+        "Fraction of the N prompts for which the true class y has the largest logit z among the "
+        "label words.",
     ),
     Definition(
         "constant answer",
         r"\max_{c} \frac{1}{N} \sum_{n=1}^{N} \mathbb{1}\left[y_n = c\right]",
-        "Accuracy of answering the commonest class whatever the prompt says: the base rate.",
+        "Accuracy of always answering the most frequent class: the majority-class baseline.",
     ),
 )
 

@@ -46,7 +46,7 @@ class Item:
         options: Options,
         texts: dict[tuple[int, ...], Any] | None = None,
     ) -> "Item":
-        """Check a measurement and make an item of it; `texts` caches texts converted to demonstrations.
+        """Check a measurement and make an item for it; `texts` caches texts converted to demonstrations.
 
         Raises:
             IclMechError: prompts or interventions that the measurement rejects.
@@ -105,9 +105,10 @@ def check_same_edges(
             own
         ):
             raise RunError(
-                f"{intervention!r} names tokens by roles that these prompts have in one layout only: spans "
-                "of texts are measured as demonstrations, and the reverse. Name 'anchors', 'units', "
-                "'spans', 'query', 'target' or positions."
+                f"{intervention!r} names tokens by roles that these prompts have in only one of "
+                "two layouts: here, spans of texts are measured as demonstrations, or "
+                "demonstrations as spans. Name 'anchors', 'units', 'spans', 'query', 'target' or "
+                "positions."
             )
 
 
@@ -147,7 +148,7 @@ class _Task:
     Attributes:
         item: The item being measured.
         steps: The generator of its passes.
-        asked: Passes it waits for.
+        asked: Passes it is waiting for.
         values: Values of these passes so far.
     """
 
@@ -172,13 +173,14 @@ class _Task:
             name = type(self.item.measurement).__name__
             if not isinstance(self.outcome, Result):
                 raise RunError(
-                    f"{name} gave a {type(self.outcome).__name__}; its result() must return a Result."
+                    f"{name} returned a {type(self.outcome).__name__}; its result() must return a "
+                    "Result."
                 ) from None
         asked: Any = self.asked
         if not isinstance(asked, Sequence) or not all(isinstance(job, Pass) for job in asked):
             raise RunError(
-                f"{type(self.item.measurement).__name__} asked for {asked!r}; passes() must return a "
-                "list of Pass or Variants."
+                f"{type(self.item.measurement).__name__} requested {asked!r}; passes() must return "
+                "a list of Pass or Variants."
             )
         expect(sum(map(_work, asked), 0.0))
 
@@ -266,7 +268,7 @@ def _made(
     passes = [task.asked[number] for task, number in together]
     job = passes[0]
     for task, number in together:
-        # This matters for passes known only now; the others were checked before anything ran.
+        # This matters only for passes that are not known earlier; the others were checked before anything ran.
         check_numbers(task.asked[number].prompts, task.item.data, options.interventions)
     how = {option.name: getattr(options, option.name) for option in fields(options)} | {
         "title": job.title
@@ -309,7 +311,7 @@ def _made(
 def check_numbers(
     prompts: PromptBatch, data: Prompts, interventions: Sequence[Intervention]
 ) -> None:
-    """Reject interventions that depend on a prompt's number where prompts are numbered differently.
+    """Reject interventions that depend on a prompt's index where indices differ.
 
     Raises:
         RunError: names the intervention.
@@ -318,9 +320,10 @@ def check_numbers(
     for intervention in interventions:
         if intervention.by_number and not any(_same_numbers(prompts, side) for side in sides):
             raise RunError(
-                f"{intervention!r} may go by the number of a prompt, but some passes are over other "
-                "prompts (a part of them, or contexts of their own), which have other numbers. "
-                "Measure these apart, or let its by_number be False if it does not."
+                f"{intervention!r} may depend on the index of a prompt, but some passes run other "
+                "prompts (a subset, or separate contexts), whose indices differ. Run these "
+                "measurements separately, or set the intervention's by_number to False if it does "
+                "not depend on the index."
             )
 
 

@@ -1,7 +1,7 @@
 """Checks that a model is the one an artefact was made with: a lens, keys and values, a checkpoint.
 
-Artefacts are reused in other processes, perhaps in another number format or with another library, so a
-model is recognised by its residuals on a few tokens, not by the bytes of its weights.
+Artefacts are reused in other processes, perhaps in another number format or with another library, so a model is
+identified by its residuals on a few tokens, not by the bytes of its weights.
 """
 
 from collections.abc import Mapping, Sequence
@@ -82,14 +82,15 @@ def check_same_model(
     for name in SAME:
         if made_with[name] != given[name]:
             raise ModelError(
-                f"This context was made with {made_with['name']!r} ({name} {made_with[name]}), the model "
-                f"given is {given['name']!r} ({name} {given[name]}); keys and values of one model mean "
-                "nothing to another. Compress the demonstrations again with this one."
+                f"This context was made with {made_with['name']!r} ({name} {made_with[name]}), but "
+                f"the model given is {given['name']!r} ({name} {given[name]}). Keys and values "
+                "cannot be used with another model; compress the demonstrations again with this "
+                "one."
             )
     if not is_like(model, tokens, probed, half=made_with["dtype"] not in WIDE):
         raise ModelError(
-            f"The model given is called {made_with['name']!r} like the one this context was made with, "
-            "but has other weights. Compress the demonstrations again with this one."
+            f"The model given has the same name, {made_with['name']!r}, as the one this context "
+            "was made with, but other weights. Compress the demonstrations again with this model."
         )
 
 
@@ -114,7 +115,8 @@ def check_same_weights(model: LanguageModel, made: Result, what: str, remedy: st
     recorded = made.provenance.get("model", {})
     if recorded.get("weights") not in (None, model.fingerprint()):
         raise RunError(
-            f"{what} of other weights ({recorded.get('name')!r}) than {model.info.name!r} has; {remedy}."
+            f"{what} with other weights ({recorded.get('name')!r}) than {model.info.name!r} has; "
+            f"{remedy}."
         )
 
 

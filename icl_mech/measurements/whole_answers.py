@@ -1,6 +1,6 @@
 """Answers of several tokens, teacher-forced: probability of the whole answer, and whether it is the greedy continuation.
 
-Every prompt has its own word. A prompt is truncated after its target and continued with all but the last
+Each prompt has a separate word. A prompt is truncated after its target and continued with all but the last
 token of its word, so that one pass reads all the word's tokens.
 """
 
@@ -126,7 +126,8 @@ def _apart(answers: Sequence[Word]) -> list[bool]:
 def accepted_passes(prompts: PromptBatch) -> list[Pass]:
     """One pass for the first accepted answers, one for the second ones, and so on.
 
-    Every pass is over all prompts, so that their numbers stay; prompts with fewer answers repeat the last.
+    Every pass is over all prompts, so that indices stay the same; prompts with fewer answers repeat their last
+    one.
     """
     answers = accepted_answers(prompts)
     most = max(map(len, answers), default=0)

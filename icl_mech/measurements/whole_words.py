@@ -121,8 +121,8 @@ def check_first_tokens_differ(prompts: PromptBatch, what: str) -> None:
     if (pair := alike(prompts)) is not None:
         first, second, token = pair
         raise PromptError(
-            f"{what} reads the first token of each label word, which {first!r} and {second!r} have in common "
-            f"(id {token}), so that it cannot tell them apart. Give labels that begin differently, or "
-            "measure what scores whole words: predict, isolation, extraction, compression, edge cuts, "
-            "calibration, steering."
+            f"{what} reads only the first token of each label word, but {first!r} and {second!r} "
+            f"share theirs (id {token}), so they cannot be distinguished. Use labels with "
+            "different first tokens, or a measurement that scores whole words: predict, "
+            "isolation, extraction, compression, edge cuts, calibration, steering."
         )

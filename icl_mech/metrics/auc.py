@@ -1,4 +1,4 @@
-"""AUC of class scores over several classes, its bootstrap, and its cumulative share by layer.
+"""AUC of class scores over several classes, its bootstrap, and its cumulative fraction by layer.
 
 Over the prompts whose true class is a or b,
 `AUC(a|b) = P(score_a of an a-prompt > score_a of a b-prompt)`, ties counting one half. The macro
@@ -263,7 +263,7 @@ def curve_fields(
         sum_ends = _sum_ends(sums, _sums(drawn), known, prompts)
         share_ends = quantile_ends(cumulative_share(drawn), prompts)
     table = torch.stack([sums, *sum_ends], dim=-1)
-    # A cumulative share of a total that may be 0 has no meaningful interval.
+    # A cumulative fraction of a total that may be 0 has no meaningful interval.
     if not clearly_positive(table[0]):
         share_ends = _nothing(auc)
     return {

@@ -225,7 +225,7 @@ def calibrate_labels(
             prompt `[prompt, row, label]`; the prior is their mean over rows.
         form: `paper`: p / prior, normalised to sum 1 (Zhao et al.'s diagonal W, Fei et al.);
             `staicc`: softmax(p / prior) with 1e-5 added to the sum of the rows, as StaICC 0.1.1 has
-            it, whose largest label is right and whose numbers are no probabilities;
+            it, whose argmax is right but whose values are not probabilities;
             `difference`: p - prior (Zhao et al.'s identity W), scores for the largest label.
 
     Raises:
@@ -246,24 +246,24 @@ def calibrate_batch(
     Args:
         probs: Probabilities of the labels of each prompt.
         form: `ratio`: p / mean, normalised to sum 1; `staicc`: softmax(p - mean), as StaICC 0.1.1
-            has it, which picks another label than the ratio in some prompts of three or more
-            classes; `log_mean`: softmax(log p - mean log p).
+            has it, which predicts another label than the ratio for some prompts with three or more classes;
+            `log_mean`: softmax(log p - mean log p).
         batch_size: Prompts that share a mean, in their order; None: all of them.
 
     Raises:
-        ResultError: a mean of 0, or a probability of 0 whose logarithm is wanted.
+        ResultError: a mean of 0, or a probability of 0 whose logarithm is needed.
     """
     parts = probs.double().split(batch_size or len(probs))
     if form == "ratio":
         return torch.cat([_divided(part, part.mean(0)) for part in parts])
     if form == "log_mean" and bool((probs == 0).any()):
-        raise ResultError("A probability is 0, so that its logarithm is not finite; use ratio.")
+        raise ResultError("A probability is 0, so its logarithm is not finite; use form='ratio'.")
     values = parts if form == "staicc" else [part.log() for part in parts]
     return torch.cat([(part - part.mean(0)).softmax(-1) for part in values])
 
 
 def _divided(probs: Tensor, prior: Tensor) -> Tensor:
     if bool((prior <= 0).any()):
-        raise ResultError("The prior of a label is 0, so that nothing can be divided by it.")
+        raise ResultError("The prior of a label is 0, so probabilities cannot be divided by it.")
     ratio = probs / prior
     return ratio / ratio.sum(-1, keepdim=True)

@@ -62,7 +62,7 @@ def normalised_flow(
 ) -> Float[Tensor, "*r score layer"]:
     """Each layer's mean scores divided by their sum over the three kinds (0 where all are 0).
 
-    A kind without edges has a mean of NaN and stays NaN; the others share the sum.
+    A kind without edges has a mean of NaN and stays NaN; the sum is over the others.
     """
     missing = mean_scores.isnan()
     total = mean_scores.masked_fill(missing, 0.0).sum(-2, keepdim=True)

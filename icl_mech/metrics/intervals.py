@@ -1,7 +1,7 @@
 """95 % intervals: bootstrap over prompts (seeded), Wilson for 0/1 outcomes; see `mean_ends`.
 
-Per-prompt values come in; the prompt axis is reduced here, last. Simultaneous tests and intervals for many
-means control the family-wise error.
+Functions take per-prompt values and reduce the prompt axis as the last step. Simultaneous tests and intervals
+for many means control the family-wise error.
 """
 
 from collections.abc import Callable, Iterator
@@ -38,7 +38,7 @@ class Interval(NamedTuple):
 def holding(value: float, low: float, high: float) -> Interval:
     """The interval, extended to the value where the value lies outside it.
 
-    Percentiles of a biased statistic (a rank correlation, a share) may all lie on one side of the estimate.
+    Percentiles of a biased statistic (a rank correlation, a fraction) may all lie on one side of the estimate.
     """
     return Interval(value, min(low, value), max(high, value))
 

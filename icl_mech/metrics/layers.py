@@ -38,7 +38,7 @@ def critical_layer(
     """
     if not 0 < threshold <= 1:
         raise ResultError(
-            f"threshold={threshold}; expected a share of the final gap, above 0 to 1."
+            f"threshold={threshold}; expected a fraction of the final gap, above 0 and at most 1."
         )
     # Halving is exact; other fractions are rounded, so allow for it where a gap equals the fraction.
     slack = 0.0 if threshold == HALF else 1e-12

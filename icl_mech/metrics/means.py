@@ -54,7 +54,10 @@ def share_ends(
         ResultError: a step outside [0, 1].
     """
     if not 0 <= step <= 1:
-        raise ResultError(f"Means in [0, 1] lie 0 to 1 apart, not step={step}; leave it out.")
+        raise ResultError(
+            f"step={step} is not possible: means in [0, 1] lie at most 1 apart. Give a step "
+            "between 0 and 1, or leave it out."
+        )
     values = per_prompt.double()
     share = values.mean(0)
     n = len(values) / _relative_variance(values, 0.0)

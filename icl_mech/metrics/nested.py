@@ -5,7 +5,7 @@ their prompts show. Each level's mean has the variance of its groups' estimates,
 of all levels below, with Student's t for that many groups: a bootstrap of five seeds would be too
 narrow.
 
-Groups count alike. A group without an estimate leaves the whole undefined.
+Groups have equal weights. If a group has no estimate, the mean over groups is undefined.
 """
 
 from collections.abc import Callable, Sequence
@@ -89,8 +89,8 @@ def nested_interval(
         kind: Kind of the values, see `mean_ends`; `outcome` becomes `change` for differences.
 
     Raises:
-        ResultError: nothing at some level, values that are no tensors, levels that differ, or
-            settings that do not pair.
+        ResultError: nothing at some level, values that are not tensors, levels that differ, or settings that
+            cannot be paired.
     """
     if isinstance(values, Tensor):
         values = [values]
@@ -101,9 +101,9 @@ def nested_interval(
     result = _level(values, minus, statistic, kind, depth)
     reason = ""
     if bool(result.value.isnan().any()):
-        reason = "undefined in one of the groups, so the mean over them is, too"
+        reason = "undefined in at least one group, so the mean over groups is undefined too"
     elif bool(result.low.isnan().any()):
-        reason = "one value has no spread: no interval"
+        reason = "no interval: a single value has no spread"
     return NestedInterval(
         result.value, result.low, result.high, result.groups, result.within, result.sizes, reason
     )
@@ -135,8 +135,8 @@ def _level(
     others = [None] * len(values) if minus is None else list(minus)
     if len(others) != len(values):
         raise ResultError(
-            f"{len(values)} groups of one setting and {len(others)} of the other, so they cannot be "
-            "paired; give the same seeds, tasks and models."
+            f"One setting has {len(values)} groups and the other {len(others)}, so they cannot be "
+            "paired. Give the same seeds, tasks and models for both."
         )
     inner = [
         _level(first, second, statistic, kind, depth - 1)
@@ -173,14 +173,16 @@ def _prompts(
 ) -> _Estimated:
     """Estimate of one seed: the mean over its prompts, or the function of it."""
     if not isinstance(values, Tensor) or not isinstance(minus, Tensor | None):
-        raise ResultError("Levels of different depth; nest every task and seed alike.")
+        raise ResultError(
+            "The levels have different depths; nest every task and seed in the same way."
+        )
     if not len(values):
-        raise ResultError("A seed without prompts has no mean; leave it out.")
+        raise ResultError("A seed has no prompts, so it has no mean; leave it out.")
     samples = values.double()
     if minus is not None and minus.shape != values.shape:
         raise ResultError(
-            f"Values of the shapes {tuple(values.shape)} and {tuple(minus.shape)} cannot be paired; "
-            "give the same prompts of both settings."
+            f"Values of shapes {tuple(values.shape)} and {tuple(minus.shape)} cannot be paired; "
+            "give the same prompts for both settings."
         )
     if statistic is None:
         per_prompt = samples if minus is None else samples - minus.double()
@@ -214,10 +216,12 @@ def _depth(values: Levels) -> int:
     if isinstance(values, Tensor):
         return 0
     if not len(values):
-        raise ResultError("No seeds, tasks or models: there is nothing to average over.")
+        raise ResultError("There are no seeds, tasks or models to average over; give at least one.")
     depths = {_depth(group) for group in values}
     if len(depths) != 1:
-        raise ResultError("Levels of different depth; nest every task and seed alike.")
+        raise ResultError(
+            "The levels have different depths; nest every task and seed in the same way."
+        )
     return depths.pop() + 1
 
 
@@ -256,8 +260,8 @@ def over_units(
     With `S` units of variance `s^2` and half-widths `h` (root mean square), whose queries are a
     fraction `f` of the pool, the half-width is `sqrt(max(t^2 s^2 / S, h^2 (1 - f) / S) + f h^2)`: units that
     draw `n` of one pool of `P` queries share some of them, and more units do not narrow `v / P`, the variance of
-    the mean over the pool itself (`h^2` stands for `v / n`). A single unit keeps its own half-width. A unit without
-    a value leaves the mean undefined.
+    the mean over the pool itself (`h^2` stands for `v / n`). A single unit keeps its half-width. If a unit has
+    no value, the mean is undefined.
 
     A unit without ends has an unknown width, not zero width. If units are not sampled, one such unit leaves the mean
     without ends. If they are, `h` is taken over the units with ends; where none has any, only the spread counts,
@@ -267,8 +271,8 @@ def over_units(
         values: Estimate of each unit.
         low: Lower ends of their intervals; NaN if nothing is known of the prompts.
         high: Upper ends.
-        sampled: The units stand for others of their kind, so their spread counts; else the mean is
-            of just these.
+        sampled: The units stand for others of their kind, so their spread counts; otherwise the mean is over
+            exactly these units.
         drawn: Fraction of the pool of queries that each unit draws; 0: units share none, or it is unknown.
 
     Source: for units known by their values alone, Nadeau and Bengio 2003, *Inference for the generalization error*.

@@ -1,7 +1,7 @@
 """Tokens that stand out from those around them.
 
-A few times the nearby median is no threshold: the masses of ordinary tokens differ by factors of
-hundreds. Their logarithms are about normal, so a token is judged by its distance from its neighbours,
+A small multiple of the local median is not a usable threshold: the masses of ordinary tokens differ by factors
+of hundreds. Their logarithms are approximately normal, so a token is judged by its distance from its neighbours,
 relative to the typical distance in the same text.
 
 Sources: Rosner 1983, *Percentage points for a generalized ESD many-outlier procedure* (outliers are
@@ -65,7 +65,7 @@ FEWEST_TOKENS = 10
 """Fewer tokens do not give a usable spread."""
 
 SIMULATED = 512
-"""Limits are simulated up to this many tokens; above, spread and medians are as good as known."""
+"""Limits are simulated up to this many tokens; beyond it, spread and medians are known almost exactly."""
 
 DRAWS = 2000
 VALUES = 500_000
@@ -100,7 +100,7 @@ class Outliers(NamedTuple):
 def uniform_mass(
     count: Natural, first_row: Natural = 0, reach: Count | None = None
 ) -> Float[Tensor, " pos"]:
-    """Column mass `m[j]` of `count` tokens before a last row, if every row read all tokens alike.
+    """Column mass `m[j]` of `count` tokens before a last row, if every row attended uniformly to all tokens.
 
     `m[j] = 1 / (q - j) * sum over i of 1 / (i + 1)`, over the rows `i > j` up to `q = count` that
     are not before `first_row`: all rows for attention, those that reach the loss for saliency. In a layer whose
@@ -123,12 +123,12 @@ def standing_out(
     """Tokens that stand out from those at most `window` positions away, with a family-wise error of 5 %.
 
     The score of a token is `log(mass / expected)` minus the nearby median, divided by the
-    upper spread of these differences (their 0.84 quantile). Tokens above the limit are removed from
-    medians and spread, and the rest is judged again, until none is above. Where logarithms are
-    normal around a level that changes slowly, any token is called an outlier in 5 % of the texts.
+    upper spread of these differences (their 0.84 quantile). Tokens above the limit are excluded from medians
+    and spread, and the rest is tested again, until none is above the limit. Where logarithms are normal around
+    a level that changes slowly, any token is called an outlier in 5 % of the texts.
 
     Args:
-        mass: Column masses; NaN for tokens that do not count.
+        mass: Column masses; NaN for excluded tokens.
         expected: Mass expected from position alone, up to a factor.
         window: Largest distance in positions that counts as nearby.
 

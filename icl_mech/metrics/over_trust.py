@@ -3,8 +3,8 @@ r"""Over-trust: a knowledge-aggregation score of columns during generation.
 In a window of the last `w` tokens of a response, `a[i, j]` is the attention of row i to column j in
 the last layer, the largest over heads, each row divided by its sum, times 50. The score of a column is
 `s[j] = 1e-7 \prod_{i >= j} a[i, j]`, its own row included; a step points to the column with the
-largest score. Products of many factors leave the range of any number format, so the logarithm is
-computed, in float64; the reference uses float16, which underflows to 0 and overflows to infinity.
+largest score. Products of many factors overflow or underflow any number format, so the logarithm is computed,
+in float64; the reference uses float16, which underflows to 0 and overflows to infinity.
 
 Source: Huang et al. 2024, *OPERA*, §3.
 """
@@ -68,7 +68,7 @@ def over_trust_penalty(
 
     Returns:
         The largest score; in windows of up to `SHORT` tokens minus the mass on given tokens, so that
-        candidates that look at them are preferred. It may be infinite where a score leaves float64.
+        candidates that look at them are preferred. It may be infinite where a score overflows float64.
     """
     if log_scores.shape[-1] <= SHORT:
         return -given_mass.double()

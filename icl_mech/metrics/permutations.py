@@ -1,8 +1,8 @@
 """Permutation tests whose units are words or classes rather than prompts.
 
-*Words.* Prompts repeat the same few words, so a word that happens to be attended much is attended much in all
-prompts, and an interval over prompts treats that as certain. Here the word is the random unit: do named words
-differ from others by more than a random choice of words would?
+*Words.* Prompts repeat the same few words, so a word that happens to attract attention does so in all prompts,
+and an interval over prompts treats that as certain. Here the word is the random unit: do named words differ
+from others by more than a random choice of words would?
 
 *Classes.* An interval over prompts takes the classes as given, and the ranks of a few pairs agree by
 chance. The Mantel test permutes the classes of one table, in all orders or in many: rows and
@@ -66,7 +66,7 @@ def kinds_test(
     named ones vary more, so p-values are conservative.
 
     Args:
-        values: Value at every place of every prompt; NaN for places that do not count.
+        values: Value at every place of every prompt; NaN for excluded places.
         words: The word at each place.
         marked: The named places.
         seed: Of the draws.

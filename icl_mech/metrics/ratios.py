@@ -105,7 +105,7 @@ def ratio_interval(
 
     Args:
         numerator: Value of each prompt.
-        denominator: Of the same prompts.
+        denominator: Value of the same prompts.
         resamples: Number of bootstrap resamples.
         seed: Of the resampling.
 
@@ -128,23 +128,25 @@ def nested_ratio(
     """The ratio of the means over groups (seeds, tasks), each the mean over its prompts, with its interval.
 
     The interval holds the ratios for which that of the mean over groups of `numerator - ratio * denominator`
-    (`over_units`) includes 0: groups count alike, whatever their number of prompts. NaN as in `ratio_interval`.
+    (`over_units`) includes 0: groups have equal weights, whatever their number of prompts. NaN as in
+    `ratio_interval`.
 
     Args:
         numerators: Value of each prompt in each group.
         denominators: Values for the same groups and prompts.
-        sampled: Groups stand for others of their kind, so their spread counts; else the ratio is of just these (strata).
+        sampled: Groups stand for others of their kind, so their spread counts; otherwise the ratio is over
+            exactly these groups (strata).
         drawn: Fraction of the pool of queries that each group draws, see `over_units`.
         resamples: Number of bootstrap resamples.
         seed: Of the resampling.
 
     Raises:
-        ResultError: no groups, or groups or prompts that do not pair.
+        ResultError: no groups, or groups or prompts that cannot be paired.
     """
     if not len(numerators) or len(numerators) != len(denominators):
         raise ResultError(
-            f"{len(numerators)} groups of numerators and {len(denominators)} of denominators; give one tensor for "
-            "each seed or task in both."
+            f"There are {len(numerators)} groups of numerators and {len(denominators)} of "
+            "denominators; for both, give one tensor for each seed or task."
         )
     pairs = zip(numerators, denominators, strict=True)
     groups = [_pairs(top, bottom, resamples, seed + i) for i, (top, bottom) in enumerate(pairs)]
@@ -170,12 +172,12 @@ def _pairs(numerator: Tensor, denominator: Tensor, resamples: int, seed: int) ->
     """Paired values of one group, one column per cell.
 
     Raises:
-        ResultError: they do not pair.
+        ResultError: they cannot be paired.
     """
     if numerator.shape != denominator.shape or not len(numerator):
         raise ResultError(
-            f"Values of the shapes {tuple(numerator.shape)} and {tuple(denominator.shape)} cannot be paired; give the same "
-            "prompts of both, one at least."
+            f"Values of shapes {tuple(numerator.shape)} and {tuple(denominator.shape)} cannot be "
+            "paired; give the same prompts for both, at least one."
         )
     n = len(numerator)
     weights = resample_weights(n, resamples=resamples, seed=seed)

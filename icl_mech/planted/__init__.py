@@ -1,4 +1,4 @@
-"""Synthetic models as positive and negative controls: known circuits, none, or another mechanism for the task.
+"""Synthetic models as positive and negative controls: a known circuit, none, or another mechanism.
 
 All weights are set by hand, so the ground truth is known and every measurement of label words and heads can be
 checked against it.

@@ -1,7 +1,7 @@
 """Two circuits with weights set by hand in GPT-2's architecture: four types of heads, and lessons.
 
-Both use the language of the anchors. In the circuit of the *heads* the target knows the class of its query; what heads
-do about it depends on the demonstrations:
+Both use the language of the anchors. In the circuit of the *heads* the target knows the class of its query; the
+effect of the heads depends on the demonstrations:
 
 * block 0: in one head every token copies the code of the previous token; in another label words copy the
   class of their demonstration's text (*collected*), in a third the target copies the class of its query
@@ -13,14 +13,14 @@ do about it depends on the demonstrations:
   earlier occurrences, in random text as well. They write less;
 * MLP 3 executes the task: it raises the label of *asked* by `CARRIED_OUT` logits per unit of *task*;
 * `FALSE_INDUCTION_HEADS` attend to label words whose demonstration has the class asked for, and copy the
-  label shown (`COPIED` logits each). If there are none, they rest on line breaks, which show nothing;
+  label shown (`COPIED` logits each). If there are none, they rest on line breaks, which show no label;
 * `LABEL_PROMOTING_HEADS` attend to the query's text and write *minus* its class (`AGAINST` logits each), and
   so raise every wrong label above the right one with any demonstrations;
 * all other heads are noise.
 
 With true demonstrations all but the label-promoting heads raise the right answer. With false ones nothing fits, and
 the copied label ends above the known one. With a strength s below 1 the fraction s of query words behaves as
-described. The others have no class that is asked for: MLP 1 knows them, and nothing else acts.
+described. For the other words no class is asked for: MLP 1 knows their answers, and nothing else acts.
 
 In the circuit of the *lessons* demonstrations are first read together, then the target reads the last of them:
 

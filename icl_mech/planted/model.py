@@ -18,11 +18,11 @@ The directions of `CLOSE_CLASSES` form a small angle, so word errors confuse the
 A strength s below 1 weakens the circuit: only the fraction s of query words depends on it. The other
 words ask for nothing: instead of a sense they carry the label of their class as label words do
 (*shown*), and in `KNOWING_HEAD` a `:` reads it from the last class word and answers without
-demonstrations. The collecting head writes s times as much, the reading head s³ times (`READ`): saliency
-per edge is a few hundred times that of noise, and the cube makes its share grow over the whole range of s.
+demonstrations. The collecting head writes s times as much, the reading head s³ times (`READ`): saliency per
+edge is a few hundred times that of noise, and the cube makes its fraction grow over the whole range of s.
 
-Without anchors the collecting head is noise too, and the reading head is replaced by one that knows the
-task: it writes the answer to what a `:` asks for, whatever the demonstrations say.
+Without anchors the collecting head is noise too, and the reading head is replaced by one that knows the task:
+it writes the label of the class a `:` asks for, whatever the demonstrations show.
 
 The heads of the other circuits are in `icl_mech.planted.heads`.
 """
@@ -115,9 +115,9 @@ def planted_model(
             its label words collect nothing, and nothing reads them.
         seed: Seed of the noise heads, the codes and the word errors.
         strength: How much depends on the circuit, s from 0 to 1: the fraction s of query words that
-            it acts on; the model knows the other words and asks for nothing. In `anchors` it also scales
-            what label words collect, by s, and what the reading head writes, by s³; at 0 that head attends
-            to all label words equally and writes nothing, and they collect nothing.
+            it acts on; the model knows the other words' answers and asks for nothing. In `anchors` it also
+            scales what label words collect, by s, and what the reading head writes, by s³; at 0 that head
+            attends to all label words equally and writes nothing, and they collect nothing.
         circuit: The circuit.
         hand_over: Block of `anchors` or `lessons` in which the answer moves from label words to the target, 3 to 5.
 
@@ -131,7 +131,7 @@ def planted_model(
         model = _anchors_circuit(anchors, seed, share, hand_over)
     elif not anchors or (circuit == "heads" and hand_over != READING_HEAD[0]):
         more = "anchors= and hand_over=" if circuit == "heads" else "anchors="
-        raise ModelError(f"circuit={circuit!r} has no anchors; leave {more} out.")
+        raise ModelError(f"circuit={circuit!r} has no such option; leave {more} out.")
     else:
         model = (
             heads_circuit(seed, share)
@@ -144,15 +144,18 @@ def planted_model(
 def _check(anchors: bool, strength: int | float, hand_over: int) -> None:
     if not 0 <= strength <= 1:
         raise ModelError(
-            f"strength={strength}; it goes from 0, no effect, to 1, the whole circuit."
+            f"strength={strength} is out of range; give a number from 0 (no effect) to 1 (the "
+            "whole circuit)."
         )
     if not anchors and strength != 1:
         raise ModelError(
-            f"strength={strength} is that of the anchors, and anchors=False has none; leave one out."
+            f"strength={strength} scales the anchors, but anchors=False has none. Leave one of the "
+            "two out."
         )
     if not KNOWING_HEAD[0] <= hand_over < N_LAYERS:
         raise ModelError(
-            f"hand_over={hand_over}; it goes from {KNOWING_HEAD[0]} to {N_LAYERS - 1}."
+            f"hand_over={hand_over} is out of range; give a block from {KNOWING_HEAD[0]} to "
+            f"{N_LAYERS - 1}."
         )
 
 

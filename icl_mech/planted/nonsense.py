@@ -1,4 +1,4 @@
-"""`nonsense_labels`: a task with meaningless label words, a null for claims about label words in any model.
+"""`nonsense_labels`: a task with meaningless label words, a negative control for claims about label words.
 
 It is used like the planted networks: a claim that rests on the meaning of label words must not be *supported*
 under it.
@@ -32,11 +32,14 @@ def nonsense_labels(task: str | Task, seed: Natural = 0) -> Task:
         seed: Seed of the words and their order.
 
     Raises:
-        TaskError: unknown task, or one with open answers, which has no label words.
+        TaskError: unknown task, or one with free-form answers, which has no label words.
     """
     task = as_task(task)
     if task.is_open:
-        raise TaskError(f"Task {task.name!r} has open answers, so no label words to replace.")
+        raise TaskError(
+            f"Task {task.name!r} has free-form answers, so it has no label words to replace. Give "
+            "a task with classes."
+        )
     draws = np.random.default_rng(seed)
     words = (
         [str(word) for word in draws.permutation(FILLERS)]
@@ -48,7 +51,8 @@ def nonsense_labels(task: str | Task, seed: Natural = 0) -> Task:
     )
     if len(labels) < len(task.labels):
         raise TaskError(
-            f"Task {task.name!r} has {len(task.labels)} classes; there are {len(words)} words without a meaning."
+            f"Task {task.name!r} has {len(task.labels)} classes, but there are only {len(words)} "
+            "meaningless words to use as labels."
         )
     return replace(task, name=f"{task.name}, nonsense labels", labels=labels)
 

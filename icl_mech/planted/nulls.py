@@ -1,4 +1,4 @@
-"""`null_model`: networks that solve the task by another mechanism than claims about label words and heads say.
+"""`null_model`: networks that solve the task by another mechanism than the claims assume.
 
 A claim must not be *supported* on a network that answers correctly without the claimed mechanism. These are such
 networks: GPT-2's architecture with weights set by hand, in the language of `planted_task`. They share:
@@ -10,7 +10,7 @@ networks: GPT-2's architecture with weights set by hand, in the language of `pla
   with any labels make the answer right, and without demonstrations it stays at chance;
 * *looking* (`LOOKING_HEAD` of `reads_query`, `prior` and `decorative`): a `:` attends to label words in proportion to
   the match between *collected* and *asked*, so that attention predicts the answer. The label shown goes where
-  nothing reads it; in `decorative` the share ε goes into the answer;
+  nothing reads it; in `decorative` the fraction ε goes into the answer;
 * all other heads are noise.
 
 The kinds are in `NULLS`. The causal ground truth of each, in numbers: `docs/guides/planted.md`.
@@ -47,7 +47,7 @@ ALARM_HEAD = (1, 1)
 
 N_LAYERS, EARLY_LAYERS = 6, 8
 ANSWER = 4.0
-"""Logits of the answer of `decorative`: P(right) among labels is then 0.94, low enough that losing a share shows."""
+"""Logits of the answer of `decorative`: P(right) among labels is then 0.94, low enough to show a partial loss."""
 STRONG = 12.0
 """Logits of the answer of the other kinds, the sum over heads."""
 DISTRACTING = 1.1
@@ -56,13 +56,13 @@ attention goes to the last one."""
 CONSTANT = 16.0
 """Logits of the one answer that `reads_query` gives until demonstrations have been seen."""
 FIT = 4.0
-"""Attention score of a label word whose demonstration has the class asked for, above other label words."""
+"""Attention score, above other label words, of one whose demonstration has the class asked for."""
 SUNK = 12.0
 """Logits by which `alarm` lowers the right answer."""
 LUCK = 1.0
 """Standard deviation of the random logits of `alarm`."""
 BALLAST = 110.0
-"""What a token that cannot rest takes on; the norm of the residual stream is 64 before."""
+"""Ballast that a token takes on if it cannot rest; the norm of the residual stream is 64 before."""
 TAKEN = 2.0
 """How much of the ballast of label words the target takes."""
 
@@ -82,11 +82,11 @@ Heads = dict[Head, tuple[Matrix, ...]]
 
 @dataclass(frozen=True)
 class NullNetwork:
-    """A network that solves the task by another mechanism than claimed.
+    """A network that solves the task by a mechanism other than the claimed one.
 
     Attributes:
-        description: What it does, in one sentence.
-        fools: What it would be mistaken for, in one sentence.
+        description: Its mechanism, in one sentence.
+        fools: The mechanism it could be mistaken for, in one sentence.
         switches: True if it answers from the query alone, once demonstrations have been seen.
     """
 
@@ -98,48 +98,51 @@ class NullNetwork:
 NULLS: Mapping[str, NullNetwork] = MappingProxyType(
     {
         "reads_query": NullNetwork(
-            "Heads in two blocks read the class from the query's own words and label words carry nothing, though "
-            "those that do not fit their text take a little of these heads' attention.",
-            "Function-vector heads, because removing its heads lowers the right answer, and label words that are "
-            "read late, because attention to them tells the answer.",
+            "Heads in two blocks read the class from the query's words. Label words carry "
+            "nothing, although those that do not fit their text take a little of these heads' "
+            "attention.",
+            "Function-vector heads, because ablating its heads lowers the right answer's logit, "
+            "and label words that are read late, because attention to them predicts the answer.",
             switches=True,
         ),
         "prior": NullNetwork(
-            f"It knows the words of two classes ({LABELS[0]}, {LABELS[1]}) by themselves and answers {LABELS[2]} "
-            "to everything else; demonstrations do nothing.",
-            "A network that learns from demonstrations, because three of four answers are right, which no "
-            "constant answer reaches.",
+            f"It knows the words of two classes ({LABELS[0]}, {LABELS[1]}) from its weights and "
+            f"answers {LABELS[2]} to everything else; demonstrations have no effect.",
+            "A network that learns from demonstrations, because three of four answers are right, "
+            "more than the majority-class baseline.",
         ),
         "decorative": NullNetwork(
-            "The share 1 − ε of the answer comes from the query's own words, and a late head copies the share ε "
-            "from the label words that fit.",
-            "Label words that are read late and heads that promote false labels, because attention tells the "
-            "answer and the path exists, however little goes through it.",
+            "The fraction 1 − ε of the answer comes from the query's words, and a late head "
+            "copies the fraction ε from the label words that fit.",
+            "Label words that are read late and heads that promote false labels, because "
+            "attention predicts the answer and the path exists, however little goes through it.",
             switches=True,
         ),
         "early": NullNetwork(
-            "The target takes the label that fits in block 1 of 8 and says it in the last block but one; edges to "
-            "demonstrations carry nothing in between.",
-            "A critical layer in the second half, because the logit lens first shows there what false "
-            "demonstrations did long before.",
+            "The target takes the matching label in block 1 of 8 and writes it in the last block "
+            "but one; edges to demonstrations carry nothing in between.",
+            "A critical layer in the second half, because the logit lens shows only there the "
+            "effect that false demonstrations had long before.",
         ),
         "resting": NullNetwork(
-            "It reads the class from the query's own words; some heads rest on line breaks, and a token that cannot "
-            "takes on ballast, by which all logits shrink alike.",
-            "Answers that are aggregated from demonstrations which read one another, because cutting these edges "
-            "lowers the right logit.",
+            "It reads the class from the query's words. Some heads rest on line breaks; a token "
+            "that cannot rest takes on ballast, which shrinks all logits alike.",
+            "Answers aggregated from demonstrations that read one another, because cutting these "
+            "edges lowers the right logit.",
             switches=True,
         ),
         "copier": NullNetwork(
-            "Late heads copy the label word whose demonstration fits the query; before them it knows nothing.",
-            "Overthinking, because false demonstrations cost all answers at the end and leaving early gives back "
-            "those that are right by chance.",
+            "Late heads copy the label word whose demonstration fits the query; before them, the "
+            "network knows nothing.",
+            "Overthinking, because false demonstrations flip all answers at the end, and early "
+            "exit restores those that are right by chance.",
         ),
         "alarm": NullNetwork(
-            "It reads the class from the query's own words; one label that does not fit its text sinks the right "
-            "answer, and the code of the query's word says which wrong one wins.",
-            "Overriding what it knows by the labels taught, because with false demonstrations more answers are "
-            "the label taught than the right one.",
+            "It reads the class from the query's words. A label that does not fit its text "
+            "suppresses the right answer, and the code of the query's word determines which wrong "
+            "answer wins.",
+            "Overriding prior knowledge with demonstrated labels, because with false "
+            "demonstrations more answers are the demonstrated label than the right one.",
             switches=True,
         ),
     }
@@ -151,31 +154,33 @@ NULLS: Mapping[str, NullNetwork] = MappingProxyType(
 def null_model(
     kind: NullKind, *, share: float | int = 0.0, seed: Natural = 0, switched: bool = True
 ) -> Any:
-    """A `TransformerBridge` that solves `planted_task()` by another mechanism than claims say.
+    """A `TransformerBridge` that solves `planted_task()` by another mechanism than the claims assume.
 
-    Nothing is trained or downloaded. What each kind does, and what it would be mistaken for: `NULLS`.
+    Nothing is trained or downloaded. `NULLS` describes each kind, and the mechanism it could be mistaken for.
 
     Args:
         kind: The network.
         share: For `decorative`: ε, the fraction of the answer's logit that goes through label words, from 0 to 1.
         seed: Seed of the noise heads and the codes.
-        switched: Kinds that answer from the query alone do so only once a line break has been seen, that is
-            with demonstrations with any labels; False: without demonstrations, too.
+        switched: Kinds that answer from the query alone do so only once a line break has been seen, so with any
+            demonstrations, whatever their labels; False: also without demonstrations.
 
     Raises:
-        ModelError: no such kind, a share outside [0, 1] or for another kind, a seed that is not a non-negative
-            integer, or `switched=False` for a kind that has no switch.
+        ModelError: unknown kind, a `share` outside [0, 1] or for another kind, a seed that is not a
+            non-negative integer, or `switched=False` for a kind that has no switch.
     """
     if not 0 <= share <= 1:
         raise ModelError(
-            f"share={share}; it goes from 0, nothing through label words, to 1, all of the answer."
+            f"share={share} is out of range; give a number from 0 (nothing goes through label "
+            "words) to 1 (all of the answer does)."
         )
     if share and kind != "decorative":
-        raise ModelError(f"share={share} is that of 'decorative'; leave it out for {kind!r}.")
+        raise ModelError(f"share={share} applies only to 'decorative'; leave it out for {kind!r}.")
     if not switched and not NULLS[kind].switches:
         having = ", ".join(name for name, network in NULLS.items() if network.switches)
         raise ModelError(
-            f"switched=False is for kinds that answer from the query alone ({having}); leave it out for {kind!r}."
+            f"switched=False applies only to kinds that answer from the query alone ({having}); "
+            f"leave it out for {kind!r}."
         )
     circuit = _decorative(float(share)) if kind == "decorative" else _CIRCUITS[kind]()
     if not switched:

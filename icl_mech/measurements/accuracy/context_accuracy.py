@@ -124,10 +124,13 @@ class ContextAccuracy(OfPairs[ContextAccuracyResult]):
     """
 
     takes = ("classes",)
-    why_not = "calibrated accuracy at a demonstration goes by classes that all prompts share"
+    why_not = (
+        "it scores calibrated accuracy at each demonstration, which needs classes that all "
+        "prompts share"
+    )
 
     def check(self, model: LanguageModel, data: Pair) -> None:
-        """Refuse sets that are not pairs, or cannot be read demonstration by demonstration.
+        """Reject sets that are not pairs, or cannot be read demonstration by demonstration.
 
         Raises:
             PromptError: says which.
@@ -135,17 +138,18 @@ class ContextAccuracy(OfPairs[ContextAccuracyResult]):
         super().check(model, data)
         if "claims" in data[0].source:
             raise PromptError(
-                "Accuracy by number of demonstrations reads every demonstration as a query, and in these "
-                "prompts (pairs_from_text) none stands before the query; take layer_accuracy."
+                "Accuracy by number of demonstrations reads every demonstration as a query, but "
+                "in prompts from pairs_from_text no demonstration precedes the query. Use "
+                "layer_accuracy."
             )
         for prompts in data:
             check_demonstrations(prompts)
         shown = data[0].label_classes
         if len(shown) > 1 and bool((shown == shown[0]).all()):
             raise PromptError(
-                "All prompts show the same classes in the same order, so accuracy at a demonstration "
-                "has no meaning: one class would be the whole test. Build them with "
-                "demonstrations='per_prompt'."
+                "All prompts show the same classes in the same order, so every query at a given "
+                "demonstration would have the same class and accuracy there would be meaningless. "
+                "Build the prompts with demonstrations='per_prompt'."
             )
 
     def readings(self) -> list[LayerLensReading]:

@@ -1,9 +1,9 @@
 """Overthinking: how much better the model would answer if it exited earlier.
 
 The early-exit layer is the argmax over entries before the last of the mean over tasks of
-(calibrated accuracy with false demonstrations there - at the last entry), first on ties. It
-is chosen on one half of the prompts (split by seed and class, thresholds per half) and
-reported on the other; `reference`: chosen and reported on the same prompts.
+(calibrated accuracy with false demonstrations there - at the last entry), the first on ties. It is chosen on
+one half of the prompts (split by seed and class, thresholds per half) and reported on the other; `reference`:
+chosen and reported on the same prompts.
 
 Source: Halawi et al. 2023, *Overthinking the Truth*, §4.
 """
@@ -38,9 +38,9 @@ EXIT = Definition(
     "early-exit layer",
     r"\operatorname*{argmax}_{\ell < L}\ \frac{1}{T}\sum_{t=1}^{T} \left(\operatorname{acc}^{t}_\ell"
     r"(\text{false}) - \operatorname{acc}^{t}_L(\text{false})\right)",
-    "The layer at which reading out helps most with false demonstrations, over T tasks; the first of "
-    "equals. Chosen on one half of the prompts, reported on the other; every half has thresholds of "
-    "its own.",
+    "The layer at which reading out early improves accuracy most under false demonstrations, over "
+    "T tasks (the first layer if several tie). It is chosen on one half of the prompts and "
+    "reported on the other; thresholds are computed separately for each half.",
     f"{PAPER}, §4",
 )
 
@@ -81,7 +81,7 @@ class EarlyExitResult(OwnChoices, Result):
             after the last prompt of a task that has fewer.
         sizes: Number of prompt pairs that the entry was chosen on, and that are reported, by task.
         chosen_with: Label setting it was chosen with, if it differs from the reported one.
-        own_choices: Answers are choices of each prompt, whose accuracy is not calibrated.
+        own_choices: True if each prompt has its own choices as answers; accuracy is then not calibrated.
     """
 
     axis_labels: ClassVar[Mapping[str, str | Sequence[Any]]] = {"task": "tasks", "side": SIDES}
@@ -143,7 +143,7 @@ class EarlyExitResult(OwnChoices, Result):
         return Interval(*(float(end[task, SIDES.index(side)]) for end in ends))
 
     def halves(self, task: int) -> Halves | None:
-        """Numbers of pairs that the layer was chosen on and is reported on; None if unknown.
+        """Numbers of pairs that the layer was chosen on and that it is reported on; None if unknown.
 
         Args:
             task: Index in `tasks`.
@@ -170,8 +170,9 @@ class EarlyExitResult(OwnChoices, Result):
         """
         if self.changes is None or self.same:
             raise ResultError(
-                "All prompts chose this layer, or the result does not say which; choose it with "
-                "early_exit(variant='sound') of results at hand."
+                "There are no held-out prompts: the layer was chosen on all prompts, or the "
+                "result does not record on which. Choose it again with "
+                "early_exit(variant='sound') from layer-accuracy results."
             )
         prompts: list[int] = self.changes[task, 0].isfinite().nonzero()[:, 0].tolist()
         return prompts
@@ -226,7 +227,7 @@ class EarlyExit(PairMeasurement[EarlyExitResult]):
         return LayerAccuracy(self.variant, lens=self.lens)
 
     def check(self, model: LanguageModel, data: Pair) -> None:
-        """Refuse sets that are not pairs, or too few to be split.
+        """Reject sets that are not pairs, or too few to be split.
 
         Raises:
             PromptError: sets that are not pairs.
@@ -254,7 +255,9 @@ class EarlyExit(PairMeasurement[EarlyExitResult]):
             return torch.arange(len(answers)), torch.arange(len(answers))
         first, second = stratified_halves(answers, self.seed)
         if not len(second):
-            raise ResultError("An early-exit layer needs at least two prompts per task.")
+            raise ResultError(
+                "An early-exit layer needs at least two prompts per task; give more prompts."
+            )
         return first, second
 
     def exit(
@@ -270,7 +273,7 @@ class EarlyExit(PairMeasurement[EarlyExitResult]):
             results: The results that are reported.
             tasks: Their names.
             chosen_on: Results, of the same queries, by which the layer is chosen; None: the same results.
-            chosen_with: Label setting of these.
+            chosen_with: Label setting of `chosen_on`.
         """
         parts = [self.parts(result.answers) for result in results]
         chosen, held_out, counts = [], [], []
@@ -322,7 +325,7 @@ def task_name(source: dict[str, Any]) -> str:
     return str(source.get("task", {}).get("name", "prompts"))
 
 
-# --- of several tasks, from accuracies at hand ---
+# --- for several tasks, from accuracies already measured ---
 
 
 def early_exit(
@@ -356,7 +359,8 @@ def early_exit(
     entries = {result.true_probs.shape[1] for result in (*several, *(choosing or ()))}
     if len(entries) != 1:
         raise ResultError(
-            f"Results of models with {sorted(entries)} entries; give those of one model."
+            f"The results are from models with {sorted(entries)} residual-stream layers; give "
+            "results from one model."
         )
     check_one_way(several)
     measurement = EarlyExit(variant, seed)
@@ -379,22 +383,23 @@ def _listed(
 def _other_setting(
     several: Sequence[LayerAccuracyResult], choosing: Sequence[LayerAccuracyResult]
 ) -> str:
-    """Label setting of the results that choose.
+    """Label setting of the results by which the layer is chosen.
 
     Raises:
         ResultError: other queries, or unknown ones: the layer might then be reported on the half it was chosen on.
     """
     if len(several) != len(choosing):
         raise ResultError(
-            f"{len(several)} results and {len(choosing)} in chosen_on; give one for each, of the same task."
+            f"There are {len(several)} results and {len(choosing)} in chosen_on; give one in "
+            "chosen_on for each result, from the same task."
         )
     for number, (reported, by) in enumerate(zip(several, choosing, strict=True)):
         digests = [result.provenance.get("prompts", {}).get("digest") for result in (reported, by)]
         if None in digests or digests[0] != digests[1]:
             raise ResultError(
-                f"Result {number} and its chosen_on are not of the same true prompts, so what chose the "
-                "layer might be reported; build both pairs with the same task, n, seed and demonstrations, "
-                "and other false_labels."
+                f"Result {number} and its chosen_on do not have the same true prompts, so the "
+                "layer might be reported on the prompts it was chosen on. Build both pairs with "
+                "the same task, n, seed and demonstrations, and different false_labels."
             )
         settings = [
             (result.provenance.get("model", {}).get("weights"), result.variant)
@@ -402,8 +407,9 @@ def _other_setting(
         ]
         if settings[0] != settings[1]:
             raise ResultError(
-                f"Result {number} and its chosen_on are of other models or variants (weights and variant "
-                f"{settings[0]} and {settings[1]}); measure both pairs on one model, in one way."
+                f"Result {number} and its chosen_on come from different models or variants "
+                f"(weights and variant {settings[0]} and {settings[1]}); measure both pairs with "
+                "the same model and variant."
             )
     kinds = {
         str(result.provenance.get("false_prompts", {}).get("labels", "")) for result in choosing

@@ -5,7 +5,7 @@ texts over the vocabulary) and `y` the correct answer; `G_1` the same against sh
 given as accuracy. Zero-shot prompts have the same template, narrative and label words; shuffled ones the same
 texts in the same order, and every label word equally often.
 
-Source: Min et al. 2022, *Rethinking the Role of Demonstrations*, for the comparison; in nats it is our own.
+Source: Min et al. 2022, *Rethinking the Role of Demonstrations*; measuring the comparison in nats is ours.
 """
 
 from collections.abc import Mapping
@@ -31,15 +31,16 @@ from icl_mech.results import Definition, Quantity, Result
 from icl_mech.results.judging import Status, judged
 
 OWN_ANSWERS = (
-    "These texts end with their target: what counts as right is the token the model says itself after all of the "
-    "text, so that with all of it every answer is right by construction."
+    "These texts end with their target, so the model's own next token after the whole text counts "
+    "as correct: with the whole text, every answer is correct by construction."
 )
 
 GAIN = Definition(
     "gain",
     r"G = \frac{1}{N} \sum_{n=1}^{N} \log P(y_n \mid D_n, x_n) - \log P(y_n \mid D'_n, x_n)",
-    "How much likelier the right answer y of the query x is, among the label words, with the demonstrations D "
-    "than with D': none in the same template (G₀), or the same ones with their label words in another order (G₁).",
+    "By how much the demonstrations D raise the log-probability, among the label words, of the "
+    "right answer y to the query x, compared with D': no demonstrations in the same template "
+    "(G₀), or the same ones with their label words permuted (G₁).",
 )
 
 
@@ -76,7 +77,7 @@ class GainResult(Result):
         contexts: `demonstrations`, and of `zero_shot` and `shuffled` those that could be built.
         answers: Correct answer of each query.
         labels: Names of the candidates.
-        notes: Why a context is missing.
+        notes: Reasons why a context is missing.
     """
 
     log_prob: Float[Tensor, "batch context"]
@@ -137,7 +138,7 @@ class GainResult(Result):
 
     def quantities(self) -> dict[str, Quantity]:
         """Gains in nats and in accuracy (paired), and the values of each context."""
-        nats, right = "log-probability of the right answer (nats)", "share of right answers"
+        nats, right = "log-probability of the right answer (nats)", "fraction of right answers"
         gain, more = (values[:, :1] - values[:, 1:] for values in (self.log_prob, self.right))
         return {
             "gain": Quantity(("over",), gain, unit=f"change of the {nats}"),
@@ -169,10 +170,10 @@ class _Others(NamedTuple):
 
 @dataclass(frozen=True)
 class Gain(Measurement[GainResult]):
-    """Gain from demonstrations over zero-shot prompts, and over the same demonstrations with shuffled labels.
+    """Gain from demonstrations over zero-shot prompts and over the same demonstrations with shuffled labels.
 
-    Costs one more pass over the queries alone, and one over whole prompts for each draw. Demonstrations are
-    those of the prompts, with correct labels or not.
+    Costs one more pass over the queries alone, and one over whole prompts for each draw. The demonstrations are
+    those of the prompts, whether their labels are correct or not.
 
     Attributes:
         draws: Number of orders of shuffled label words.
@@ -195,9 +196,9 @@ class Gain(Measurement[GainResult]):
         bare = zero_shot(data, model.tokenizer)
         # Tokens cut out of a prompt where its text is not known.
         alone = bare.prompts or without_demonstrations(data)
-        notes = [] if alone else [f"There are no zero-shot prompts ({bare.why_not})."]
+        notes = [] if alone else [f"There is no zero-shot baseline ({bare.why_not})."]
         if data.answer_kind == "vocabulary":
-            notes.append("There are no shuffled labels: texts display none.")
+            notes.append("There is no shuffled-label baseline: texts display no labels.")
             if not data.has_answers:
                 notes.append(OWN_ANSWERS)
             return _Others(alone, (), tuple(notes))
@@ -205,13 +206,13 @@ class Gain(Measurement[GainResult]):
         for seed in range(self.seed, self.seed + self.draws):
             order = shuffled(data, model.tokenizer, seed)
             if order.prompts is None:
-                notes.append(f"There are no shuffled labels ({order.why_not}).")
+                notes.append(f"There is no shuffled-label baseline ({order.why_not}).")
                 break
             orders.append(order.prompts)
         return _Others(alone, tuple(orders), tuple(notes))
 
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
-        """Refuse prompts without any baseline.
+        """Reject prompts without any baseline.
 
         Raises:
             PromptError: says what is missing.
@@ -221,8 +222,9 @@ class Gain(Measurement[GainResult]):
         others = self._others(model, data)
         if others.zero_shot is None and not others.shuffled:
             raise PromptError(
-                f"Demonstrations can be compared with nothing here. {' '.join(others.notes)} Build the prompts with "
-                "build_prompts or prompts_from_text, and load the model with its tokenizer."
+                "These prompts have no baseline to compare demonstrations with. "
+                f"{' '.join(others.notes)} Build the prompts with build_prompts or "
+                "prompts_from_text, and load the model with its tokenizer."
             )
 
     def passes(self, model: LanguageModel, data: PromptBatch) -> list[Pass]:

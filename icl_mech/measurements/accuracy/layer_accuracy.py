@@ -45,16 +45,17 @@ from icl_mech.results.judging import Status, judged
 GAP = Definition(
     "accuracy gap",
     r"g_\ell = \operatorname{acc}_\ell(\text{true}) - \operatorname{acc}_\ell(\text{false})",
-    "Calibrated accuracy with true minus with false demonstrations of the same queries.",
+    "Calibrated accuracy with true demonstrations minus that with false demonstrations for the "
+    "same queries.",
     f"{PAPER}, §4",
 )
 
 CRITICAL = Definition(
     "critical layer",
     r"\min\{\ell : g_{\ell'} \ge \tau\, g_L \text{ for all } \ell' \ge \ell\}",
-    "The first layer from which the gap stays at or above a share τ of its final value, by default half of it "
-    "(`threshold`). Not defined unless the interval of the final gap lies above 0. Its own interval: percentiles of a "
-    "bootstrap over pairs of prompts.",
+    "The first layer from which the gap stays at or above a fraction τ of its final value "
+    "(`threshold`, by default one half). Undefined unless the interval of the final gap lies "
+    "above 0. Its interval is a percentile bootstrap over pairs of prompts.",
     f"{PAPER}, §4",
 )
 
@@ -167,7 +168,7 @@ class LayerAccuracyResult(PairScores):
 
     @property
     def even(self) -> bool:
-        """True if classes are equally frequent, so that every constant answer scores chance."""
+        """True if classes are equally frequent, so that every constant answer has chance accuracy."""
         return self.commonest <= self.chance + 1e-9
 
     # --- other measures ---
@@ -196,7 +197,7 @@ class LayerAccuracyResult(PairScores):
         return counts is not None and bool((counts[0, :, 0] == counts[2, :, 0]).all())
 
     def on_page(self) -> tuple[str, ...]:
-        """Calibrated accuracy with its gap, the permuted score, and the numbers that calibration removes."""
+        """Calibrated accuracy with its gap, the permuted score, and the uncalibrated measures."""
         # Accuracy of choices is not calibrated, and the first figure is about it.
         shown = {"permuted": self.tells_followed, "plain": not self.own_choices}
         return ("calibrated", *(show for show, there in shown.items() if there), "label_space")
@@ -245,7 +246,8 @@ class LayerAccuracy(OfPairs[LayerAccuracyResult]):
         super().__post_init__()
         if not 0 < self.threshold <= 1:
             raise RunError(
-                f"threshold={self.threshold}; expected a share of the final gap, above 0 to 1."
+                f"threshold={self.threshold}; expected a fraction of the final gap, above 0 and at "
+                "most 1."
             )
 
     def result(self, model: LanguageModel, data: Pair, read: list[Any]) -> LayerAccuracyResult:

@@ -39,10 +39,10 @@ CALIBRATED = Definition(
     "calibrated accuracy",
     r"\frac{1}{N} \sum_{n=1}^{N} \mathbb{1}\!\left[\tilde p_n(y_n) > Q_{(C-1)/C}\big(\tilde p_{1\dots N}"
     r"(y_n)\big)\right], \quad \tilde p(c) = \frac{p(c) + 10^{-14}}{\sum_{c'} p(c') + C\,10^{-14}}",
-    "A prompt counts as right if the probability of its true label y, normalised over the C label "
-    "words, lies above that label's (C − 1)/C quantile Q over all prompts of the same kind and at the "
-    "same layer; a tie counts 1/C. A model that always prefers one label word gains nothing: any "
-    "constant answer scores 1/C.",
+    "A prompt counts as correct if the probability of its true label y, normalised over the C "
+    "label words, lies above the (C − 1)/C quantile Q of that label's probability over all "
+    "prompts of the same kind at the same layer; a tie counts 1/C. Always preferring one label "
+    "word gains nothing: any constant answer scores 1/C.",
     f"{PAPER}, §2",
 )
 
@@ -50,22 +50,23 @@ REACHABLE = Definition(
     "highest reachable calibrated accuracy",
     r"\frac{1}{N} \sum_{c} \min\!\left(N_c,\ \left\lfloor\tfrac{N-1}{C}\right\rfloor + \tau\right), \quad "
     r"\tau = \begin{cases} 1/C & C \mid N - 1 \\ 1 & \text{else} \end{cases}",
-    "What a perfect classifier scores: no more prompts than lie above a label's quantile can count as "
-    "right. N_c is the number of queries of class c; it is 1 only where the classes are balanced.",
+    "The score of a perfect classifier: at most as many prompts can count as correct as lie above "
+    "a label's quantile. N_c is the number of queries of class c. The score is 1 only if the "
+    "classes are balanced.",
     "follows from the definition of calibrated accuracy",
 )
 
 PERMUTED = Definition(
     "permuted score",
     r"\text{calibrated accuracy with } \tilde y_n \text{ in place of } y_n",
-    "The same for the label that the false demonstrations teach for the query (ỹ).",
+    "The same score for the label that the false demonstrations teach for the query (ỹ).",
     f"{PAPER}, §3",
 )
 
 PLAIN = Definition(
     "accuracy over label words",
     r"\frac{1}{N} \sum_n \mathbb{1}\!\left[p_n(y_n) \ge \max_c p_n(c)\right]",
-    "Share of prompts in which no label word is likelier than the true one.",
+    "Fraction of prompts in which no label word is more probable than the true one.",
 )
 
 METRICS = ("calibrated", "permuted", "plain", "top_1", "top_labels", "label_space")
@@ -76,7 +77,7 @@ METRIC_NAMES = {
     "permuted": "permuted score",
     "plain": "accuracy over label words",
     "top_1": "top-1 accuracy over the vocabulary",
-    "top_labels": "share whose top C tokens are the label words",
+    "top_labels": "fraction with the label words as the top C tokens",
     "label_space": "probability of all label words",
 }
 
@@ -147,8 +148,8 @@ class PairScores(OwnChoices, Result):
             `bootstrap` (percentiles; results of earlier versions) or `reference`.
         tie_counts: Number of calibrated scores that are ties, nearly ties, and in all, by side
             (see `near_ties`); None in results that were saved without them.
-        own_choices: Answers are choices of each prompt: `calibrated` and `permuted` are then fractions of
-            prompts in which no other choice is more probable, without thresholds.
+        own_choices: True if each prompt has its own choices as answers: `calibrated` and `permuted` are then
+            fractions of prompts in which no other choice is more probable, without thresholds.
     """
 
     renamed: ClassVar[dict[str, str]] = {"interval": "interval_kind"}
@@ -196,7 +197,7 @@ class PairScores(OwnChoices, Result):
 
     @property
     def tells_followed(self) -> bool:
-        """True if the permuted score adds to accuracy: with two classes the incorrect one is always the false one."""
+        """True if accuracy does not determine the permuted score, as it does with two classes."""
         return (self._labels() or 0) > 2 and self.defined("permuted")
 
     @property
@@ -214,7 +215,7 @@ class PairScores(OwnChoices, Result):
         return METRICS
 
     def defined(self, metric: str) -> bool:
-        """False for the permuted score of labels that follow no one permutation.
+        """False for the permuted score of labels that do not follow a single permutation.
 
         Raises:
             ResultError: unknown metric.
@@ -234,8 +235,9 @@ class PairScores(OwnChoices, Result):
     def _main(self, quantity: str | None) -> str:
         if quantity in METRICS and not self.defined(quantity):
             raise ResultError(
-                f"The {quantity} score is not defined for these prompts: their labels follow no one "
-                "permutation. Build them with false_labels='permuted' or 'half_permuted'."
+                f"The {quantity} score is not defined for these prompts, whose labels do not "
+                "follow a single permutation. Build them with false_labels='permuted' or "
+                "'half_permuted'."
             )
         return super()._main(quantity)
 
@@ -264,7 +266,7 @@ class OfPairs(PairMeasurement[R]):
     takes = ANSWER_KINDS
 
     def check(self, model: LanguageModel, data: Pair) -> None:
-        """Refuse sets that are not pairs, and a lens of another model.
+        """Reject sets that are not pairs, and a lens of another model.
 
         Raises:
             PromptError: says what differs.
@@ -323,7 +325,7 @@ def entry_scores(
     nothing = torch.full(norm.shape[:-1], torch.nan, dtype=torch.float64)
 
     def judged(classes: Tensor) -> Tensor:
-        # Calibration goes by classes, which prompts with choices of their own do not share.
+        # Calibration needs common classes, which prompts with their own choices do not have.
         if not prompts.has_classes:
             return plain_scores(logits, classes)
         return calibrated_scores(norm, classes, exact_ties=exact_ties)

@@ -48,16 +48,17 @@ DEFINITIONS = (
         "alignment",
         r"A_x = \frac{1}{N} \sum_{n=1}^{N} \mathbb{1}\left[\hat y_n = x_n\right], \quad "
         r"x \in \{y,\ \tilde y,\ \hat y^{(0)}\}",
-        "Share of answers ŷ that are the true label y (truth), the label that the demonstrations teach for "
-        "the query (prompt: y with true ones, ỹ with false ones), or the answer without "
-        "demonstrations (prior). One answer may follow several.",
+        "Fraction of answers ŷ that equal the true label y (truth), the label that the "
+        "demonstrations teach for the query (prompt: y with true demonstrations, ỹ with false "
+        "ones), or the answer without demonstrations (prior). An answer may equal several of "
+        "these.",
         SOURCE,
     ),
     Definition(
         "semantic override",
         r"\frac{1}{N} \sum_{n=1}^{N} \mathbb{1}\left[\hat y_n = \tilde y_n \ne \hat y^{(0)}_n\right]",
-        "Share of prompts that are answered as the false demonstrations teach although the model answers "
-        "otherwise without them.",
+        "Fraction of prompts answered with the label that the false demonstrations teach, "
+        "although the model answers differently without demonstrations.",
         SOURCE,
     ),
 )
@@ -92,18 +93,18 @@ class AlignmentResult(Result):
         return torch.stack([true, shown, prior], dim=-1)
 
     def quantities(self) -> dict[str, Quantity]:
-        """Alignment by side and by its target, the override, and the zero-shot accuracy."""
+        """Alignment by side and by what is followed, the override, and the zero-shot accuracy."""
         follows = self.predicted[..., None] == self.targets
         override = follows[:, 1, 1] & ~follows[:, 1, 2]
         return {
-            "alignment": Quantity(("side", "followed"), follows, unit="share of answers"),
-            "override": Quantity((), override, unit="share of prompts"),
+            "alignment": Quantity(("side", "followed"), follows, unit="fraction of answers"),
+            "override": Quantity((), override, unit="fraction of prompts"),
             "zero_shot_accuracy": Quantity((), self.zero_shot == self.answers, unit="accuracy"),
         }
 
     @property
     def lead(self) -> Float[Tensor, " batch"]:
-        """Lead of the taught label with false demonstrations: 1 where it is answered, -1 where the true one is."""
+        """With false demonstrations: 1 for the demonstrated label, -1 for the true one."""
         return self._lead(self.predicted[:, 1])
 
     def _lead(self, predicted: Int[Tensor, " batch"]) -> Float[Tensor, " batch"]:
@@ -112,12 +113,12 @@ class AlignmentResult(Result):
     @property
     @kept
     def taught_above_truth(self) -> Interval:
-        """Fraction of answers with the taught label minus fraction with the true one, with false demonstrations."""
+        """With false demonstrations, fraction of demonstrated labels minus fraction of true ones."""
         return mean_interval(self.lead, "change")
 
     @property
     def by_class(self) -> bool:
-        """True if answers are classes, so that a constant answer is possible."""
+        """True if answers are classes, so that there are constant answers."""
         return answer_kind(self) == "classes"
 
     @property
@@ -126,7 +127,7 @@ class AlignmentResult(Result):
         """The same difference minus that of a baseline without demonstrations, paired over prompts.
 
         The baseline is the zero-shot answer or, for classes, a constant one: whichever has the larger difference. Where
-        classes are not equally frequent, either may be the taught label more often than the true one.
+        classes are not equally frequent, either may equal the demonstrated label more often than the true one.
         """
         others = [self.zero_shot]
         if self.by_class:
@@ -136,7 +137,7 @@ class AlignmentResult(Result):
 
     @property
     def taught_above_others(self) -> Interval | None:
-        """Fraction of answers with the taught label minus the mean of the other incorrect ones, with false demonstrations.
+        """With false demonstrations, fraction of demonstrated labels minus the mean of the other incorrect ones.
 
         An effect that only lowers the correct label affects all incorrect ones alike. None if there is only one.
         """
@@ -182,7 +183,7 @@ class Alignment(PairMeasurement[AlignmentResult]):
         return False
 
     def check(self, model: LanguageModel, data: Pair) -> None:
-        """Refuse sets that are not pairs, false labels that do not teach a single label, and other queries.
+        """Reject sets that are not pairs, false labels that do not teach a single label, and other queries.
 
         Raises:
             PromptError: says which.
@@ -191,8 +192,9 @@ class Alignment(PairMeasurement[AlignmentResult]):
         check_pairs(true, false)
         if taught_classes(false) is None:
             raise PromptError(
-                "The false demonstrations teach no one label for each query, so nothing can be said to "
-                "follow them; build them with false_labels='permuted' or 'half_permuted'."
+                "The false demonstrations do not teach a single label for each query, so it is "
+                "undefined whether an answer follows them. Build them with "
+                "false_labels='permuted' or 'half_permuted'."
             )
         self._bare(true)
 
@@ -201,21 +203,23 @@ class Alignment(PairMeasurement[AlignmentResult]):
             bare = without_demonstrations(true)
             if bare is None:
                 raise PromptError(
-                    "The queries cannot be cut out of these prompts (made from bare positions, read at "
-                    "the last demonstration, or without any); give them as zero_shot=."
+                    "The queries cannot be extracted from these prompts (they were built from "
+                    "bare positions, are read at the last demonstration, or have no query). Give "
+                    "the queries as zero_shot=."
                 )
             return bare
         bare = self.zero_shot
         words = [[prompt.label_words for prompt in batch] for batch in (bare, true)]
         if words[0] != words[1] or not same_queries(bare, true):
             raise PromptError(
-                "zero_shot must hold the queries of the pair in the same order; build it with the same "
-                "task, n and seed, and shots=0."
+                "zero_shot must hold the queries of the pair in the same order. Build it with the "
+                "same task, n and seed, and with shots=0."
             )
         shown = sum(bool(prompt.label_positions) for prompt in bare)
         if shown:
             raise PromptError(
-                f"{shown} of {len(bare)} zero_shot prompts hold demonstrations; build them with shots=0."
+                f"{shown} of {len(bare)} zero_shot prompts contain demonstrations; build them with "
+                "shots=0."
             )
         return bare
 

@@ -39,8 +39,8 @@ DEFINITIONS = (
     Definition(
         "agreement",
         r"\rho\left(v^{\mathrm{KL}},\; v^{A}\right)",
-        "Spearman's rank correlation, over the spans of one text, of the vertical score of the "
-        "effects of suppression and the vertical score of attention or saliency.",
+        "Spearman's rank correlation, over the spans of a text, between the vertical score of "
+        "suppression effects and the vertical score of attention or saliency.",
     ),
     *suppression.DEFINITIONS,
     *span_flow.DEFINITIONS[:3],
@@ -126,7 +126,7 @@ class AnchorAgreement(Measurement[AnchorAgreementResult]):
     reads_texts = reads_spans = True
 
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
-        """Refuse texts with too few spans for a correlation, and more heads than the model has.
+        """Reject texts with too few spans for a correlation, and more heads than the model has.
 
         Raises:
             PromptError: names the first such text.
@@ -135,7 +135,7 @@ class AnchorAgreement(Measurement[AnchorAgreementResult]):
         check_spans(data, f"AnchorAgreement(proximity={self.proximity})", self.proximity + 4)
         heads = model.info.n_layers * model.info.n_heads
         if self.top > heads:
-            raise RunError(f"top={self.top}; {model.info.name!r} has {heads} heads.")
+            raise RunError(f"top={self.top}, but {model.info.name!r} has only {heads} heads.")
         for part in self._parts(model, data):
             part.check(model, data)
 

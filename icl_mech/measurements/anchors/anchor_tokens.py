@@ -48,26 +48,29 @@ DEFINITIONS = (
         "anchor tokens",
         r"\frac{1}{s}\left(\log\frac{\bar m[j]}{u[j]} - \mathrm{median}\left\{\log\frac{\bar m[k]}"
         r"{u[k]} : 0 < |k - j| \leq w\right\}\right) > c_n",
-        "Tokens whose mass, averaged over the chosen layers (the last third) and divided by the mass u "
-        "that uniform attention would give their place, lies further above the median of the tokens at "
-        "most w = 16 positions away than the largest of a text without anchors does in 95 % of cases. "
-        "The spread s is the 0.84 quantile of these distances; the limit c for n tokens comes from "
-        "normal values. Tokens found are left out of medians and spread, until no more are found. The "
-        "first token is left out throughout: it attracts attention whatever it is.",
+        "Tokens whose mass stands out from their neighbourhood. The mass is averaged over the "
+        "chosen layers (the last third) and divided by the mass u that uniform attention would "
+        "give that position. A token is found if its distance above the median of the tokens at "
+        "most w = 16 positions away exceeds a limit that the largest distance in a text without "
+        "anchors stays below in 95 % of cases. Distances are in units of the spread s, their 0.84 "
+        "quantile; the limit c for n tokens is computed for normally distributed values. Tokens "
+        "found are excluded from medians and spread, and the search is repeated until no more are "
+        "found. The first token is always excluded, because it attracts attention whatever it is.",
     ),
     Definition(
         "anchors by a ratio",
         r"\bar m[j] > c \cdot \mathrm{median}\{\bar m[k] : 0 < |k - j| \leq w\}",
-        "The variant `ratio`: tokens whose mass exceeds so many times the median nearby. No "
-        "rate of errors belongs to it.",
+        "The variant `ratio`: tokens whose mass exceeds the local median by a given factor. It "
+        "has no known error rate.",
     ),
     Definition(
         "p-value over words",
         r"p = P\left(\bar z_{\mathrm{chosen}} \geq \bar z_{\mathrm{compared}}\right)",
-        "The score z of a word is the mean over its places (at most as many as the rarest word compared has), "
-        "in spreads. As many words as are compared are chosen among all, in all ways or in 9999 drawn ones "
-        "(seed 0): p is the share of the choices whose mean score is as high. The "
-        "interval is over prompts, with these words; a positive statement needs both.",
+        "The score z of a word is the mean over its occurrences (at most as many as the rarest "
+        "compared word has), in spreads. The same number of words as compared is drawn from all "
+        "words, in every possible way or in 9999 random draws (seed 0); p is the fraction of "
+        "draws with a mean score at least as high. The interval treats these words as fixed and "
+        "covers prompts; a claim needs both.",
     ),
     SALIENCY,
 )
@@ -104,7 +107,7 @@ class AnchorTokensResult(Result):
         anchors: Positions of the tokens that stand out, per prompt.
         marked: Positions of the compared tokens, per prompt.
         multiple: Mean of `times` over the compared tokens, and over position-matched ones.
-        found: Share of them that are anchors.
+        found: Fraction of them that are anchors.
         tokens: Text of the tokens, per prompt.
         compared: Type of the compared tokens: `label words`, or `last tokens of spans`.
         of: Quantity that was read, `saliency` or `attention`.
@@ -122,7 +125,7 @@ class AnchorTokensResult(Result):
     anchors: tuple[tuple[int, ...], ...]
     marked: tuple[tuple[int, ...], ...]
     multiple: Float[Tensor, "batch kind"] = quantity("times the median nearby", kind="amount")
-    found: Float[Tensor, "batch kind"] = quantity("share that are anchors", kind="outcome")
+    found: Float[Tensor, "batch kind"] = quantity("fraction that are anchors", kind="outcome")
     tokens: tuple[tuple[str, ...], ...]
     compared: str = "label words"
     of: str = "saliency"
@@ -133,10 +136,10 @@ class AnchorTokensResult(Result):
     limits: tuple[float, ...] = ()
 
     def quantities(self) -> dict[str, Quantity]:
-        """Values of the compared and of matched tokens: multiples of the median nearby, and shares
-        that are anchors; their paired differences; and the share of all tokens that are anchors.
+        """Values of the compared and of matched tokens: multiples of the local median, and fractions that are
+        anchors; their paired differences; and the fraction of all tokens that are anchors.
 
-        Results with scores also have these, their paired difference, and `strongest`: the shares among the k
+        Results with scores also have these, their paired difference, and `strongest`: the fractions among the k
         tokens with the largest scores, k being the number of compared tokens in the prompt.
         """
         pairs = zip(self.anchors, self.times, strict=True)
@@ -146,13 +149,13 @@ class AnchorTokensResult(Result):
         quantities |= {
             "multiple_difference": columns.difference(quantities["multiple"]),
             "found_difference": columns.difference(quantities["found"]),
-            "anchors": Quantity((), counts, unit="share of all tokens", kind="outcome"),
+            "anchors": Quantity((), counts, unit="fraction of all tokens", kind="outcome"),
         }
         if self.scores:
             first = columns.matched(
                 columns.among_strongest(self.scores, self.marked), self.marked, self.window
             )
-            unit = "share among the strongest"
+            unit = "fraction among the strongest"
             quantities["strongest"] = Quantity(("kind",), first, unit=unit, kind="outcome")
             scores = columns.matched(self.scores, self.marked, self.window)
             quantities["score"] = Quantity(
@@ -171,7 +174,10 @@ class AnchorTokensResult(Result):
             ResultError: a result saved before scores existed.
         """
         if not self.scores:
-            raise ResultError("This result has no scores; measure again to compare words.")
+            raise ResultError(
+                "This result was saved by an earlier version and has no scores. Measure it again "
+                "to compare words."
+            )
         pairs = zip(self.tokens, self.scores, strict=True)
         words = [token for text, scores in pairs for token in text[: len(scores)]]
         flags = columns.flags_of(self.scores, self.marked)
@@ -208,13 +214,16 @@ class AnchorTokensResult(Result):
         return [place in self.anchors[prompt] for place in range(len(self.times[prompt]))]
 
     def check_prompt(self, prompt: int) -> None:
-        """Refuse a prompt that does not exist.
+        """Reject a prompt that does not exist.
 
         Raises:
             ResultError: gives the number of prompts.
         """
         if not 0 <= prompt < len(self.times):
-            raise ResultError(f"prompt={prompt}; there are masses of {len(self.times)} prompts.")
+            raise ResultError(
+                f"prompt={prompt}, but there are masses for {len(self.times)} prompts, counted "
+                "from 0."
+            )
 
     def on_page(self) -> tuple[str, ...]:
         """The comparison, and one prompt as text."""
@@ -269,7 +278,10 @@ class AnchorTokens(OfSaliency[AnchorTokensResult]):
         if self.ratio is not None and not 0 < self.ratio < float("inf"):
             raise RunError(f"ratio={self.ratio}; expected a finite number above 0, or None.")
         if self.layers is not None and not self.layers:
-            raise RunError("layers=() averages over nothing; name one layer, or None for a third.")
+            raise RunError(
+                "layers=() leaves no layer to average over. Name at least one layer, or use None "
+                "for the last third."
+            )
 
     def filled(self, model: LanguageModel, data: PromptBatch) -> "AnchorTokens":
         """Fill in the loss these prompts can have, and the last third of the layers."""
@@ -283,7 +295,7 @@ class AnchorTokens(OfSaliency[AnchorTokensResult]):
         return filled
 
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
-        """Refuse prompts without tokens to compare, and losses and layers that do not exist.
+        """Reject prompts without tokens to compare, and losses and layers that do not exist.
 
         Raises:
             PromptError: neither label words nor spans, or too few tokens.
@@ -295,16 +307,17 @@ class AnchorTokens(OfSaliency[AnchorTokensResult]):
         for number, prompt in enumerate(data):
             if not bool(columns.marked(prompt).any()):
                 raise PromptError(
-                    f"AnchorTokens compares label words, or ends of spans, with tokens near them; prompt "
-                    f"{number} has none of either before its target. Build prompts with shots >= 1, or "
-                    "with texts(list_of_texts, model)."
+                    "AnchorTokens compares label words or the ends of spans with nearby tokens, "
+                    f"but prompt {number} has neither before its target. Build prompts with shots "
+                    ">= 1, or with texts(list_of_texts, model)."
                 )
             count = self._ends(data)[number] - columns.first_token(prompt)
             if self.ratio is None and count < FEWEST_TOKENS:
                 raise PromptError(
-                    f"Prompt {number} has {count} tokens that could be anchors, and how far they lie apart by "
-                    f"chance takes {FEWEST_TOKENS}. Leave it out, or say how many times the median nearby an "
-                    "anchor's mass exceeds (ratio=3)."
+                    f"Prompt {number} has {count} tokens that could be anchors, but at least "
+                    f"{FEWEST_TOKENS} are needed to estimate their spread by chance. Leave the "
+                    "prompt out, or set the factor by which an anchor exceeds the local median "
+                    "(ratio=3)."
                 )
 
     def passes(self, model: LanguageModel, data: PromptBatch) -> list[Pass]:

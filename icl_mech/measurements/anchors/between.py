@@ -97,7 +97,7 @@ def members(prompt: Prompt, width: int, clamp: Clamp) -> Float[Tensor, "span pos
 
 
 def check_spans(data: PromptBatch, what: str, least: int = 2) -> None:
-    """Refuse prompts with fewer spans than a measurement needs.
+    """Reject prompts with fewer spans than a measurement needs.
 
     Raises:
         PromptError: names the first prompt that has too few.
@@ -105,13 +105,13 @@ def check_spans(data: PromptBatch, what: str, least: int = 2) -> None:
     for number, spans in enumerate(data.text_spans):
         if not spans:
             raise PromptError(
-                f"{what} reads spans of texts, and prompt {number} has none. Build prompts with "
-                "texts(list_of_texts, model), or with Prompt.from_spans."
+                f"{what} reads the spans of texts, but prompt {number} has none. Build prompts "
+                "with texts(list_of_texts, model) or with Prompt.from_spans."
             )
         if len(spans) < least:
             raise PromptError(
-                f"{what} needs {least} spans in every text; prompt {number} has {len(spans)}. Leave "
-                "the text out, or cut it into smaller spans."
+                f"{what} needs at least {least} spans in every text, but prompt {number} has "
+                f"{len(spans)}. Leave the text out, or divide it into shorter spans."
             )
 
 
@@ -163,13 +163,16 @@ class OfSpans(Result):
         return values[:1] if self.alike else values
 
     def check_prompt(self, prompt: int) -> None:
-        """Refuse a text that does not exist.
+        """Reject a text that does not exist.
 
         Raises:
             ResultError: gives the number of texts.
         """
         if not 0 <= prompt < len(self.spans):
-            raise ResultError(f"prompt={prompt}; there are results of {len(self.spans)} texts.")
+            raise ResultError(
+                f"prompt={prompt}, but there are results for {len(self.spans)} texts, counted from "
+                "0."
+            )
 
     def spread(self, prompt: int, values: Iterable[float], fill: float) -> Float[Tensor, " token"]:
         """A value for each token of a text from those of its spans; `fill` for tokens outside of spans."""

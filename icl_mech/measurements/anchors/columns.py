@@ -21,8 +21,8 @@ from icl_mech.segments import Segment
 COLUMN_MASS = Definition(
     "column mass",
     r"m_l[j] = \frac{1}{q - j} \sum_{i = j+1}^{q} I_l[i, j]",
-    "Mean saliency (or attention, averaged over heads) that the tokens between j and the target "
-    "q put on token j, the diagonal left out.",
+    "Mean saliency (or attention, averaged over heads) that the tokens from j to the target q "
+    "place on token j, excluding the diagonal.",
 )
 
 Ends = tuple[int, ...]

@@ -55,23 +55,24 @@ DEFINITIONS = (
     Definition(
         "span matrix",
         r"M_{lh}[a, b] = \frac{1}{|a|\,|b|} \sum_{i \in a} \sum_{j \in b} A_{lh}[i, j]",
-        "Mean attention from the tokens of span a to those of span b in head h of layer l. Zeros "
-        "above the diagonal count in a diagonal cell. Of saliency the same with I_l, which is one "
-        "number for all heads of a layer.",
+        "Mean attention from the tokens of span a to those of span b in head h of layer l. In a "
+        "diagonal cell, the zeros above the diagonal count. For saliency the same with I_l, which "
+        "has one value per layer for all heads.",
         f"{THOUGHT_ANCHORS}, §5",
     ),
     Definition(
         "vertical score",
         r"v_{lh}[b] = \frac{1}{|\{a : a \geq b + p\}|} \sum_{a \geq b + p} M_{lh}[a, b]",
-        "How much the spans that follow b at a distance of p spans or more read it; undefined for "
-        "the last p spans. Also with the median, and with each row replaced by its ranks.",
+        "How much span b is read by the spans that follow it at a distance of at least p spans; "
+        "undefined for the last p spans. Variants use the median, or replace each row by its "
+        "ranks.",
         f"{THOUGHT_ANCHORS}, §5",
     ),
     Definition(
         "receiver heads",
         r"k_{lh} = \frac{m_4(v_{lh})}{m_2(v_{lh})^2} - 3",
-        "Heads whose vertical scores are most peaked: the largest mean over texts of Fisher's "
-        "kurtosis (biased moments) over the spans of a text.",
+        "Heads whose vertical scores are most peaked: those with the largest Fisher kurtosis "
+        "(biased moments) over the spans of a text, averaged over texts.",
         f"{THOUGHT_ANCHORS}, §5",
     ),
     SALIENCY,
@@ -138,7 +139,10 @@ class SpanFlowResult(OfSpans):
             ResultError: more heads than have a kurtosis, or saliency, which has no heads.
         """
         if self.of != "attention":
-            raise ResultError("Saliency is summed over heads; receiver heads need of='attention'.")
+            raise ResultError(
+                "Saliency is summed over heads, so receiver heads cannot be found from it; "
+                "measure with of='attention'."
+            )
         values = self.kurtosis
         if without is not None:
             values = values[[i for i in range(len(values)) if i != without]]
@@ -158,7 +162,8 @@ class SpanFlowResult(OfSpans):
         wrong = [h for h in heads if not (0 <= h[0] < len(values) and 0 <= h[1] < values.shape[1])]
         if wrong or not heads:
             raise ResultError(
-                f"heads={list(heads)}; the result has {len(values)} layers of {values.shape[1]} heads."
+                f"heads={list(heads)}, but the result has {len(values)} layers with "
+                f"{values.shape[1]} heads each."
             )
         return torch.stack([values[layer, head] for layer, head in heads]).mean(0)
 
@@ -216,7 +221,9 @@ class SpanFlowResult(OfSpans):
         self.check_prompt(prompt)
         values = known_mean(self.matrices[prompt].double(), 1)
         if layer is not None and not 0 <= layer < len(values):
-            raise ResultError(f"layer={layer}; the model has {len(values)} layers.")
+            raise ResultError(
+                f"layer={layer}, but the model has {len(values)} layers, counted from 0."
+            )
         chosen = (known_mean(values, 0) if layer is None else values[layer]).nan_to_num(0.0)
         where = "mean over layers" if layer is None else f"layer {layer}"
         return self.edges(prompt, chosen, f"{self.of}, {where}", top)
@@ -234,8 +241,8 @@ def most_peaked(
     known = int(means.isfinite().sum())
     if top > known:
         raise ResultError(
-            f"top={top}; {known} heads have a kurtosis, which takes texts of at least "
-            f"{proximity + 4} spans. Use longer texts or a smaller proximity."
+            f"top={top}, but the kurtosis is defined for only {known} heads; it needs texts of at "
+            f"least {proximity + 4} spans. Use longer texts or a smaller proximity."
         )
     order = means.flatten().nan_to_num(nan=-torch.inf).argsort(descending=True, stable=True)
     n_heads = means.shape[1]
@@ -306,7 +313,7 @@ class SpanFlow(OfSaliency[SpanFlowResult]):
         return filled
 
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
-        """Refuse prompts without spans, and losses they cannot have.
+        """Reject prompts without spans, and losses they cannot have.
 
         Raises:
             PromptError: says what is missing.

@@ -46,16 +46,17 @@ DEFINITIONS = (
     Definition(
         "effect on a later span",
         r"E[r, s] = \frac{1}{|r|} \sum_{i \in r} \mathrm{KL}\left(P_i \,\|\, P_i^{\setminus s}\right)",
-        "Mean over the positions i of span r of the divergence between the next-token distribution "
-        "and the one with span s hidden from attention in all layers and heads, before the softmax; "
-        "over the whole vocabulary, in float64, in nats.",
+        "Mean over the positions i of span r of the KL divergence between the next-token "
+        "distribution and the one with span s hidden from attention in all layers and heads, "
+        "before the softmax; over the whole vocabulary, in float64, in nats.",
         f"{THOUGHT_ANCHORS}, §6",
     ),
     Definition(
         "change of log-probability",
         r"\Delta[r, s] = \frac{1}{|r|} \sum_{i \in r} \log P_{i-1}^{\setminus s}(x_i) - \log P_{i-1}(x_i)",
-        "Of the tokens x of span r itself, per token, in nats; negative where hiding span s makes "
-        "them less likely. The first token of a text is not predicted and left out.",
+        "Change of the log-probability of the tokens x of span r, per token, in nats; negative "
+        "where hiding span s makes them less probable. The first token of a text is not predicted "
+        "and is excluded.",
         f"{THOUGHT_ANCHORS}, §6",
     ),
 )
@@ -236,10 +237,13 @@ class Suppression(Measurement[SuppressionResult]):
         if not 0 < self.temperature < float("inf"):
             raise RunError(f"temperature={self.temperature}; expected a finite number above 0.")
         if self.layers is not None and not self.layers:
-            raise RunError("layers=() hides nothing; name one layer, or None for all.")
+            raise RunError(
+                "layers=() leaves no layer to hide spans in. Name at least one layer, or use None "
+                "for all."
+            )
 
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
-        """Refuse prompts without spans, and layers that do not exist.
+        """Reject prompts without spans, and layers that do not exist.
 
         Raises:
             PromptError: a text with fewer than two spans.
@@ -320,5 +324,5 @@ suppression = door(
     Suppression,
     "suppression",
     prompts="Texts with spans, see `texts`.",
-    interventions="Made in the plain and in the suppressed runs.",
+    interventions="Applied to both the plain and the suppressed runs.",
 )

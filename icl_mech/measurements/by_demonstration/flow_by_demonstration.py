@@ -1,4 +1,4 @@
-"""Information flow demonstration by demonstration: which of many are read?
+"""Information flow by demonstration: which of many demonstrations are read?
 
 With the saliency `I_l`, label positions `p_d` of demonstrations `d` and the target `q`:
 
@@ -50,35 +50,36 @@ DEFINITIONS = (
     Definition(
         "flow of one demonstration",
         r"S_{wp}^d = \frac{1}{p_d} \sum_{j<p_d} I_l[p_d, j], \qquad S_{pq}^d = I_l[q, p_d]",
-        "Mean saliency of the edges into the label word p of demonstration d, and saliency of the edge "
-        "from it to the target q. Means over demonstrations, weighted by their numbers of edges, are "
-        "S_wp and S_pq.",
+        "Mean saliency of the edges into the label word p of demonstration d, and saliency of the "
+        "edge from it to the target q. Their means over demonstrations, weighted by the number of "
+        "edges, are S_wp and S_pq.",
         SECTION,
     ),
     Definition(
-        "what is read of a demonstration",
+        "what the target reads from a demonstration",
         r"\sum_{j \in d} I_l[q, j] \Big/ \sum_{j<q} I_l[q, j]",
-        "Of all saliency that the target q receives, what comes from the tokens of demonstration d: its "
-        "text, label word and template, but not the first token of the prompt, which models attend to "
-        "whatever it is. From means over prompts.",
+        "Fraction of all saliency received by the target q that comes from the tokens of "
+        "demonstration d: its text, label word and template, but not the first token of the "
+        "prompt, which models attend to whatever it is. Computed from means over prompts.",
     ),
     Definition(
         "recency",
         r"\sum_{d > D/2} s_d - \sum_{d < D/2} s_d, \qquad s_d = S_{pq}^d \Big/ \sum_{d'} S_{pq}^{d'}",
-        "Share of the later half of the D demonstrations in the saliency from label words to the target, "
-        "minus that of the earlier half; mean over a third of the layers.",
+        "Fraction of the saliency from label words to the target that belongs to the later half "
+        "of the D demonstrations, minus that of the earlier half; mean over a third of the "
+        "layers.",
     ),
 )
 
-AMONG = "share of the label words' saliency"
+AMONG = "fraction of the label words' saliency"
 
 
 class Most(NamedTuple):
-    """The demonstration with the largest share of the saliency from label words to the target.
+    """The demonstration with the largest fraction of the saliency from label words to the target.
 
     Attributes:
         back: Its position, counted back from the query, from 1.
-        share: Its share.
+        share: This fraction.
     """
 
     back: int
@@ -116,10 +117,10 @@ class FlowByDemonstrationResult(Result):
     definitions: ClassVar[tuple[Definition, ...]] = DEFINITIONS
 
     def quantities(self) -> dict[str, Quantity]:
-        """Share `pq_share` of the saliency from label words to the target, by demonstration and layer.
+        """Fraction `pq_share` of the saliency from label words to the target, by demonstration and layer.
 
-        The others are `wp_share` of the saliency into label words (per edge), `read_share` of all saliency into the
-        target, the same over classes, and the saliency behind them.
+        The other quantities are `wp_share` of the saliency into label words (per edge), `read_share` of all
+        saliency into the target, the same by class, and the saliency itself.
         """
         dims, edge = ("demo", "layer"), "mean saliency per edge"
         quantities = {
@@ -129,7 +130,7 @@ class FlowByDemonstrationResult(Result):
         if (both := self._read_of_all()) is not None:
             share = function_of_means(both, _of_last)
             quantities["read_share"] = Quantity(
-                dims, both, share, "share of what the target receives"
+                dims, both, share, "fraction of what the target receives"
             )
         quantities |= {
             "pq": Quantity(dims, self.pq, unit=edge, kind="amount"),
@@ -184,21 +185,21 @@ class FlowByDemonstrationResult(Result):
     def recency(self, third: str = "last") -> Interval:
         """Excess of the later half of the demonstrations in the label words' saliency.
 
-        The share of the later half minus that of the earlier half (a middle one counts in neither), mean over a third
-        of the layers. 0 if all are read equally; 1 if only later ones are read.
+        The fraction of the later half minus that of the earlier half (a middle one counts in neither), mean
+        over a third of the layers. 0 if all are read equally; 1 if only later ones are read.
 
         Raises:
             ResultError: unknown third, or a single demonstration.
         """
         if self.count < 2:
-            raise ResultError("Recency compares demonstrations; these prompts have one.")
+            raise ResultError("Recency compares demonstrations, but these prompts have only one.")
         layers, half = third_of(self.pq.shape[2], third), self.count // 2
         sign = torch.zeros(self.count, dtype=torch.float64)
         sign[:half], sign[-half:] = -1.0, 1.0
 
         def statistic(means: Tensor) -> Tensor:
             shares = normalised_flow(means)[..., layers]
-            # Where a window leaves out some label words, the others have more by construction.
+            # Where a window excludes some label words, the others have larger fractions by construction.
             some = shares.isnan().any(-2, keepdim=True)
             return (known_mean(shares.masked_fill(some, torch.nan), -1) * sign).sum(-1)
 
@@ -218,14 +219,17 @@ class FlowByDemonstrationResult(Result):
         """
         if self.count < 3 or self.read is None:
             raise ResultError(
-                f"{self.count} demonstrations, text roles: {self.read is not None}; a rank correlation "
-                "needs three or more whose tokens are known."
+                "A rank correlation needs at least three demonstrations and text roles for their "
+                f"tokens; this result has {self.count} demonstrations (text roles: "
+                f"{self.read is not None})."
             )
         digests = [
             result.provenance.get("prompts", {}).get("digest") for result in (self, left_out)
         ]
         if digests[0] != digests[1] or left_out.change.shape != self.pq.shape[:2]:
-            raise ResultError("The two results are of different prompts; measure both on one set.")
+            raise ResultError(
+                "The two results are from different prompts; measure both on the same prompts."
+            )
         layers = third_of(self.pq.shape[2], third)
         read = self.read[..., layers].mean(-1)
         return mean_interval(rank_agreement(read, left_out.change.abs()), "correlation")
@@ -257,7 +261,7 @@ class FlowByDemonstrationResult(Result):
         return Most(self.count - int(shares.argmax()), float(shares.max()))
 
     def shares_of(self, third: str) -> dict[str, Float[Tensor, "end demo"]]:
-        """Shares `pq_share` and, where known, `read_share`, as means over a third of the layers with their intervals.
+        """Fractions `pq_share` and, where known, `read_share`, averaged over a third of the layers.
 
         Raises:
             ResultError: unknown third.
@@ -275,12 +279,12 @@ class FlowByDemonstrationResult(Result):
         return shares
 
     def on_page(self) -> tuple[str, ...]:
-        """Nothing for a single demonstration, which cannot be compared with others."""
+        """Empty for a single demonstration, which cannot be compared with others."""
         return self.shows if self.count > 1 else ()
 
 
 def _mean_over(layers: slice, share_of: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    """Shares by demonstration, averaged over layers."""
+    """Fractions by demonstration, averaged over layers."""
     return lambda means: known_mean(share_of(means)[..., layers], -1)
 
 
@@ -303,7 +307,7 @@ class FlowByDemonstration(OfSaliency[FlowByDemonstrationResult]):
     """
 
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
-        """Refuse prompts whose demonstrations do not align across prompts.
+        """Reject prompts whose demonstrations do not align across prompts.
 
         Raises:
             PromptError: prompts without demonstrations, with different numbers of them, or with
@@ -315,13 +319,14 @@ class FlowByDemonstration(OfSaliency[FlowByDemonstrationResult]):
         for number, prompt in enumerate(data):
             if prompt.label_positions[0] == 0 or prompt.label_positions[-1] >= prompt.target:
                 raise PromptError(
-                    f"Prompt {number} has a label word at its first token or after its target; "
-                    "flow by demonstration needs text before each label word, and the target last."
+                    f"Prompt {number} has a label word at its first token or after its target. "
+                    "Flow by demonstration needs text before each label word, and the target "
+                    "after all of them."
                 )
         if isinstance(model, ServerModel):
             raise RunError(
-                "A model on a server adds up saliency by three kinds of edges only; measure flow by "
-                "demonstration with a local model."
+                "A model on a server sums saliency over only three kinds of edges; measure flow "
+                "by demonstration with a model loaded locally."
             )
 
     def passes(self, model: LanguageModel, data: PromptBatch) -> list[Pass]:
@@ -376,5 +381,5 @@ flow_by_demonstration = door(
     FlowByDemonstration,
     "flow_by_demonstration",
     prompts="Prompts with the same number of demonstrations each.",
-    interventions="Made before reading; saliency is that of the edited pattern.",
+    interventions="Applied before reading; saliency is that of the modified attention pattern.",
 )

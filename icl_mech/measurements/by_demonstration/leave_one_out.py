@@ -26,8 +26,8 @@ from icl_mech.results.quantities import kept
 EFFECT = Definition(
     "effect of a demonstration",
     r"\Delta_d = \log P(y \mid D) - \log P(y \mid D \setminus d)",
-    "How much higher the log-probability of the true label y, among the label words, is with "
-    "demonstration d than without it. The prompt without it is shorter; nothing stands in its place.",
+    "By how much demonstration d raises the log-probability of the true label y among the label "
+    "words. The prompt without it is shorter: nothing is inserted in its place.",
 )
 
 NATS = "log-probability (nats)"
@@ -106,7 +106,7 @@ class LeaveOneOutResult(Result):
         return Largest(self.count - demo, self.interval("change", demo=demo))
 
     def effects(self) -> Float[Tensor, "kind end demo"]:
-        """Mean effects with the ends of their intervals: of all, of the query's class, of other classes.
+        """Mean effects with their intervals: of all demonstrations, of the query's class, and of other classes.
 
         The latter two are over the prompts that have such a demonstration at that position, and not-a-number where
         too few have.
@@ -146,7 +146,7 @@ class LeaveOneOut(Measurement[LeaveOneOutResult]):
         return False
 
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
-        """Refuse prompts in which leaving a demonstration out would remove more than it.
+        """Reject prompts in which leaving a demonstration out would remove more than the demonstration.
 
         Raises:
             PromptError: prompts without answers, demonstrations or text roles, with different
@@ -157,12 +157,14 @@ class LeaveOneOut(Measurement[LeaveOneOutResult]):
         for number, prompt in enumerate(data):
             if not prompt.has_text_roles:
                 raise PromptError(
-                    f"Prompt {number} was made from bare positions; where its demonstrations begin and "
-                    "end is not known. Build the prompts with build_prompts or prompts_from_text."
+                    f"Prompt {number} was built from bare positions, so it is unknown where its "
+                    "demonstrations begin and end. Build the prompts with build_prompts or "
+                    "prompts_from_text."
                 )
             if prompt.label_positions[-1] > prompt.target:
                 raise PromptError(
-                    f"Prompt {number} goes on after its target; leave what follows it out."
+                    f"Prompt {number} continues after its target; remove the tokens after the "
+                    "target."
                 )
 
     def passes(self, model: LanguageModel, data: PromptBatch) -> list[Pass]:
@@ -197,7 +199,7 @@ def without(prompt: Prompt, demo: int) -> Prompt:
     """
     if not 0 <= demo < len(prompt.label_classes):
         raise PromptError(
-            f"demo={demo}; the prompt has demonstrations 0 to {len(prompt.label_classes) - 1}."
+            f"demo={demo}, but the prompt has demonstrations 0 to {len(prompt.label_classes) - 1}."
         )
     kept: list[int] = []
     spans: list[Span] = []
@@ -225,5 +227,7 @@ leave_one_out = door(
     LeaveOneOut,
     "leave_one_out",
     prompts="Prompts with answers and the same number of demonstrations each.",
-    interventions="Made in every pass; those that go by the number of a prompt are refused.",
+    interventions=(
+        "Applied in every pass; those that depend on the index of a prompt raise an error."
+    ),
 )

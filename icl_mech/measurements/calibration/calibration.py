@@ -57,9 +57,10 @@ PRIORS = ("contextual", "domain", "batch")
 CALIBRATED_LABELS = Definition(
     "calibration by a prior",
     r"\hat p(c) = \frac{p(c) / \bar p(c)}{\sum_{c'} p(c') / \bar p(c')}",
-    "Probability p of class c among the label words, divided by a prior: its mean over queries without "
-    "content (contextual), over random words of calibration texts (domain), or over the prompts (batch), "
-    "all with the same demonstrations.",
+    "Probability p of class c among the label words, divided by a prior and renormalised. The "
+    "prior is the mean probability over content-free queries (contextual), over random words of "
+    "calibration texts (domain), or over the prompts (batch), always with the same "
+    "demonstrations.",
     "Zhao et al. 2021, Calibrate Before Use; Fei et al. 2023; Zhou et al. 2024",
 )
 
@@ -115,7 +116,9 @@ class CalibrationResult(Result):
         gain = right.double() - right[:, :1].double()
         return {
             "accuracy": Quantity(("method",), right, unit="accuracy over label words"),
-            "gain": Quantity(("method",), gain, unit="accuracy above plain", kind="change"),
+            "gain": Quantity(
+                ("method",), gain, unit="accuracy minus that of the plain model", kind="change"
+            ),
             "prior": Quantity(("source", "label"), self.priors, unit="mean label probability"),
         }
 
@@ -158,7 +161,7 @@ class CalibrationResult(Result):
 
 
 CONTENT_FREE = ("N/A", "", "[MASK]")
-"""Zhao et al.'s inputs without content."""
+"""The content-free inputs of Zhao et al."""
 
 
 @dataclass(frozen=True)
@@ -190,14 +193,17 @@ class Calibration(Measurement[CalibrationResult]):
     reweighting: Reweight | None = None
     more_shots: PromptBatch | None = None
 
-    why_not = "it corrects for how often the model says each class, and these prompts have no classes in common"
+    why_not = (
+        "it corrects for how often the model predicts each class, and these prompts have no "
+        "classes in common"
+    )
 
     def reads_first_tokens(self) -> bool:
         """False: whole words are scored where the prompts say so."""
         return False
 
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
-        """Refuse prompts that cannot be calibrated, and calibration texts that are also test texts.
+        """Reject prompts that cannot be calibrated, and calibration texts that are also test texts.
 
         Raises:
             PromptError: prompts without answers or query texts, test texts, no texts at all, or
@@ -208,13 +214,11 @@ class Calibration(Measurement[CalibrationResult]):
         check_replaceable(data)
         if model.tokenizer is None:
             raise PromptError(
-                f"{model.info.name!r} has no tokenizer, which is needed to write texts without content; "
-                "load the model with its tokenizer."
+                f"{model.info.name!r} has no tokenizer, which is needed to write content-free "
+                "texts. Load the model with its tokenizer."
             )
         if not self.inputs:
-            raise PromptError(
-                f"inputs is empty; give texts without content such as {CONTENT_FREE}."
-            )
+            raise PromptError(f"inputs is empty; give content-free texts such as {CONTENT_FREE}.")
         check_own_texts(self._texts(data), data)
         if self.reweighting is not None:
             EvaluateReweighting(self.reweighting).check(model, data)
@@ -322,7 +326,9 @@ def calibration(
     """
     if task is not None:
         if texts is not None:
-            raise PromptError("task and texts both say where words are drawn from; give one.")
+            raise PromptError(
+                "task and texts both specify the texts to draw words from; give only one of them."
+            )
         texts = training_texts(as_task(task), check_batch(prompts))
     measurement = Calibration(
         inputs, texts, draws, form, batch_form, together, seed, reweighting, more_shots

@@ -98,7 +98,7 @@ def random_words(texts: Sequence[str], draws: int, seed: int) -> list[str]:
 
 
 def check_replaceable(prompts: PromptBatch) -> None:
-    """Refuse prompts whose query's text cannot be replaced.
+    """Reject prompts whose query's text cannot be replaced.
 
     Raises:
         PromptError: prompts without text roles or a query text, or whose answer is read at the text.
@@ -106,8 +106,9 @@ def check_replaceable(prompts: PromptBatch) -> None:
     for number, prompt in enumerate(prompts):
         if not any(part.role == "query_text" for part in prompt.parts):
             raise PromptError(
-                f"Prompt {number} has no text of a query that could be replaced by one without content; "
-                "build prompts with build_prompts or prompts_from_text (those saved by earlier versions anew)."
+                f"Prompt {number} has no query text that could be replaced by a content-free one. "
+                "Build prompts with build_prompts or prompts_from_text; rebuild those saved by "
+                "earlier versions."
             )
     before = [
         next(
@@ -118,28 +119,29 @@ def check_replaceable(prompts: PromptBatch) -> None:
     ends = {prompt.tokens[prompt.target] for prompt in prompts}
     if "query_text" in before and len(ends) > 1:
         raise PromptError(
-            "The answer is read at the last token of the query's text, so the text cannot be replaced; "
-            "use a template with words between text and label, such as '{text}\\nSentiment: {label}'."
+            "The answer is read at the last token of the query text, so the text cannot be "
+            "replaced. Use a template with words between text and label, such as "
+            "'{text}\\nSentiment: {label}'."
         )
 
 
 def check_own_texts(texts: Sequence[str], prompts: PromptBatch) -> None:
-    """Refuse texts without words, and texts of the prompts that are measured.
+    """Reject texts without words, and texts of the prompts that are measured.
 
     Raises:
         PromptError: says how many.
     """
     if not any(text.split() for text in texts):
         raise PromptError(
-            "There are no texts to draw words from (the prompts have no demonstrations); give the "
-            "task, or texts= of its training examples."
+            "There are no texts to draw words from, because the prompts have no demonstrations. "
+            "Give the task, or its training examples as texts=."
         )
     known = _queries(prompts)
     shared = sum(" ".join(text.split()) in known for text in texts)
     if shared:
         raise PromptError(
-            f"{shared} of {len(texts)} calibration texts are queries of these prompts; words must not be "
-            "drawn from what is tested. Give training texts."
+            f"{shared} of {len(texts)} calibration texts are queries of these prompts, but "
+            "calibration words must not come from test texts. Give training texts."
         )
 
 

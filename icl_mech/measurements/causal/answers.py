@@ -1,4 +1,4 @@
-"""Confidence in the correct answer at the target: the metrics that interventions are judged by.
+"""Confidence in the correct answer at the target: the metrics by which interventions are evaluated.
 
 * `probability`: of the correct label word's first token, over the whole vocabulary;
 * `difference`: its logit minus the mean logit of the other label words (with two classes: the incorrect
@@ -70,7 +70,7 @@ def above_others(
 
 
 def contrast(logits: Float[Tensor, "batch label"], prompts: PromptBatch) -> Float[Tensor, " batch"]:
-    """Logit of the correct label minus that of the taught false one, or minus the mean of the others if none is taught."""
+    """Logit of the correct label minus that of the demonstrated false one; without one, above the others."""
     answers = to_device(prompts.answers, logits.device)
     taught = [prompt.false_answer for prompt in prompts]
     if any(label is None for label in taught):
@@ -80,18 +80,20 @@ def contrast(logits: Float[Tensor, "batch label"], prompts: PromptBatch) -> Floa
 
 
 def check_answers(prompts: PromptBatch, what: str) -> None:
-    """Refuse prompts whose correct answers are unknown, or that have only one label word.
+    """Reject prompts whose correct answers are unknown, or that have only one label word.
 
     Raises:
         PromptError: says what is missing.
     """
     _ = prompts.answers
     if prompts.n_labels < 2:
-        raise PromptError(f"{what} compares the right label word with others; there is only one.")
+        raise PromptError(
+            f"{what} compares the right label word with others, but there is only one label word."
+        )
 
 
 def check_label_words(one: PromptBatch, other: PromptBatch) -> None:
-    """Refuse sets of prompts with different label words.
+    """Reject sets of prompts with different label words.
 
     Raises:
         PromptError: names both.
@@ -100,5 +102,5 @@ def check_label_words(one: PromptBatch, other: PromptBatch) -> None:
     if shared and one[0].label_words != other[0].label_words:
         raise PromptError(
             f"The sets have different label words ({', '.join(one.labels)} and "
-            f"{', '.join(other.labels)}); take both from one task."
+            f"{', '.join(other.labels)}); build both from the same task."
         )

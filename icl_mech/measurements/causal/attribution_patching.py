@@ -1,7 +1,7 @@
 """Attribution patching: which nodes carry the difference between true and false demonstrations.
 
 `s_a = (a_true - a_false) . dm/da` for every node: the token embedding, every head's output and every MLP,
-at every position; `m` is the logit of the correct label word minus that of the taught false one. It is a
+at every position; `m` is the logit of the correct label word minus that of the demonstrated false one. It is a
 first-order estimate, from one backward pass, of patching each node from the run with true demonstrations
 into the run with false ones. Its rank agreement with exact patching, which replaces one head's output at
 all positions, is also measured.
@@ -54,8 +54,8 @@ SCORE = "attribution, in logits"
 AGREEMENT = Definition(
     "agreement with patching",
     r"\rho_n = \operatorname{Spearman}_{l,h}\left(s_{lh},\ \Delta m_{lh}\right)",
-    "Rank correlation over heads, for each prompt, of attribution and the true change of m when the "
-    "head's output is patched at all positions.",
+    "Rank correlation over heads, for each prompt, between attribution and the actual change of m "
+    "when the head's output is patched at all positions.",
 )
 
 
@@ -66,12 +66,12 @@ class AttributionPatchingResult(Result):
     Attributes:
         nodes: Sums over positions, in the order of `writers`.
         by_position: Scores at every position, per prompt (prompts differ in length).
-        edges: Scores from every writer to every reader, summed over positions; 0 where there is no edge; None if
-            not asked for.
+        edges: Scores from every writer to every reader, summed over positions; 0 where there is no edge; None
+            if not requested.
         clean: Logit difference with true demonstrations.
         corrupt: Logit difference with false demonstrations.
-        exact: Change of the logit difference when a head's output is patched at all positions; None if
-            not asked for.
+        exact: Change of the logit difference when a head's output is patched at all positions; None if not
+            requested.
         shape: Layers and heads.
         writers: Names of the nodes: `embed`, `layer.head`, `mlp layer`.
         readers: Names of the readers: `layer.head q` (`k`, `v`), `mlp layer`, `logits`.
@@ -84,7 +84,7 @@ class AttributionPatchingResult(Result):
     axis_labels: ClassVar[Mapping[str, str]] = {"node": "writers", "reader": "readers"}
     ranked: ClassVar[bool] = True
     good_agreement: ClassVar[float] = 0.7
-    """Rank correlation from which the estimate orders heads much as exact patching does."""
+    """Minimum rank correlation at which the estimate counts as ordering heads as exact patching does."""
 
     nodes: Float[Tensor, "batch node"] = quantity(SCORE)
     by_position: tuple[Float[Tensor, "node _"], ...]
@@ -149,7 +149,7 @@ class AttributionPatchingResult(Result):
             ResultError: edges were not scored.
         """
         if self.edges is None:
-            raise ResultError("Edges were not scored; measure with edges=True.")
+            raise ResultError("Edges were not scored; measure again with edges=True.")
         mean = self.edges.double().mean(0)
         order = mean.abs().flatten().argsort(descending=True, stable=True)[:k].tolist()
         places = [divmod(int(place), mean.shape[1]) for place in order]
@@ -165,7 +165,7 @@ class AttributionPatchingResult(Result):
                 totals[role] = totals.get(role, 0.0) + mean
         return totals
 
-    # --- what it comes to ---
+    # --- summary ---
 
     @property
     def count(self) -> int:
@@ -229,7 +229,7 @@ class AttributionPatching(PairMeasurement[AttributionPatchingResult]):
     takes = ANSWER_KINDS
 
     def check(self, model: LanguageModel, data: Pair) -> None:
-        """Refuse sets that are not pairs or do not align, and models that attribution is not defined for.
+        """Reject sets that are not pairs or do not align, and models that attribution is not defined for.
 
         Raises:
             PromptError: which prompts do not align, and why.
@@ -241,12 +241,12 @@ class AttributionPatching(PairMeasurement[AttributionPatchingResult]):
         check_own_weights(model, "attribution_patching")
         if self.edges and model.attention_norm(0) is not None:
             raise RunError(
-                f"{model.info.name!r} norms the sum of its heads before adding it to the residual stream, so "
-                "heads have no edges of their own; leave edges=False."
+                f"{model.info.name!r} normalises the sum of its heads before adding it to the "
+                "residual stream, so single heads have no edges. Use edges=False."
             )
 
     def check_options(self, model: LanguageModel, data: Pair, options: Options) -> None:
-        """Refuse interventions that depend on single prompts or other runs.
+        """Reject interventions that depend on single prompts or other runs.
 
         Raises:
             RunError: names the intervention.
@@ -254,12 +254,13 @@ class AttributionPatching(PairMeasurement[AttributionPatchingResult]):
         for intervention in options.interventions:
             if intervention.by_number or intervention.taken_from() is not None:
                 raise RunError(
-                    f"{intervention!r} goes by the number of a prompt or takes its values from another run; "
-                    "attribution_patching runs both sides in batches of their own. Leave it out."
+                    f"{intervention!r} depends on the index of a prompt or takes its values from "
+                    "another run, but attribution_patching batches each side separately. Leave it "
+                    "out."
                 )
 
     def passes(self, model: LanguageModel, data: Pair) -> list[Pass]:
-        """Exact patching of every head at all positions, if asked for."""
+        """Exact patching of every head at all positions, if requested."""
         if not self.exact:
             return []
         heads = heads_of((model.info.n_layers, model.info.n_heads))
@@ -269,7 +270,7 @@ class AttributionPatching(PairMeasurement[AttributionPatchingResult]):
     def steps(
         self, model: LanguageModel, data: Pair, options: Options
     ) -> Steps[AttributionPatchingResult]:
-        """Attribution first, then exact patching where it is asked for."""
+        """Attribution first, then exact patching if requested."""
         scored = pair_scores(model, data, options, steps=self.points, edges=self.edges)
         jobs = self.passes(model, data)
         patched: list[Any] = (yield jobs) if jobs else [None]
@@ -309,6 +310,9 @@ attribution_patching = door(
     AttributionPatching,
     "attribution_patching",
     called={"points": "steps"},
-    clean="Prompts with true demonstrations, which values are taken from.",
-    corrupt="The same prompts with false ones, token beside token, in which gradients are taken.",
+    clean="Prompts with true demonstrations, from which values are taken.",
+    corrupt=(
+        "The same prompts with false demonstrations, aligned token by token, in which gradients "
+        "are taken."
+    ),
 )

@@ -1,9 +1,9 @@
-"""Comparison of sets of heads: which heads they share, and what each does that the others do not.
+"""Comparison of sets of heads: which heads they have in common, and what each does that the others do not.
 
 Heads are identified by many measures (prefix matching, effects, induction scores, label promoting), and the
 sets overlap. *Alone* are the heads of a set that are in no other set. Ablating them changes, on every pair of
-prompts, the logit difference (correct minus taught false label word) and whether the answer is correct; the
-control is the same change for random heads of the same layers that are in no set.
+prompts, the logit difference (correct minus demonstrated false label word) and whether the answer is correct;
+the control is the same change for random heads of the same layers that are in no set.
 
 Source: Yin and Steinhardt 2025, *Which attention heads matter for in-context learning?* (ablation with
 exclusion); Halawi et al. 2023, *Overthinking the Truth*, §5 (random heads).
@@ -41,9 +41,10 @@ OVERLAP = Definition("overlap", r"|H_a \cap H_b|", "Number of heads that two set
 ALONE = Definition(
     "change without a set's own heads",
     r"m(p_n \mid z_{H_a \setminus \bigcup_{b \neq a} H_b} \leftarrow 0) - m(p_n)",
-    "The heads that only set a has are removed at the last token; m is the logit of the right minus that of "
-    "the taught false label word, or whether the answer is right. Beside it stand random heads, as many in "
-    "each layer and in no set; the interval of the difference is at least that of one more draw.",
+    "The heads that only set a contains are ablated at the last token; m is the logit of the "
+    "right label word minus that of the demonstrated false one, or whether the answer is right. "
+    "The control is random heads outside all sets, as many in each layer; the interval of the "
+    "difference is at least as wide as the prediction interval for one more draw.",
     "Yin and Steinhardt 2025, Which attention heads matter for in-context learning?",
 )
 
@@ -66,7 +67,8 @@ class Removal(NamedTuple):
         alone: Number of its heads that are in no other set.
         change: Change of the logit difference with false demonstrations.
         true: The same change with true demonstrations.
-        beyond: `change` minus that without random heads; None with a single draw of them, which shows no spread.
+        beyond: `change` minus that from ablating random heads; None with a single draw of them, which shows no
+            spread.
     """
 
     name: str
@@ -120,7 +122,7 @@ class CompareHeadsResult(Result):
 
     change: Float[Tensor, "batch measure side set"]
     random: Float[Tensor, "batch measure side set draw"]
-    plain: Float[Tensor, "batch measure side"] = quantity("logits, or share right")
+    plain: Float[Tensor, "batch measure side"] = quantity("logits, or fraction right")
     sets: tuple[str, ...]
     heads: tuple[tuple[Head, ...], ...]
     alone: tuple[tuple[Head, ...], ...]
@@ -147,7 +149,7 @@ class CompareHeadsResult(Result):
         inside = torch.tensor([bool(alone) for alone in self.alone])
         if not bool(inside.any()):
             return super().quantities()
-        dims, unit = ("measure", "side", "set"), "change (logits, or share right)"
+        dims, unit = ("measure", "side", "set"), "change (logits, or fraction right)"
         change, random = self.change[..., inside], self.random[..., inside, :].mean(-1)
         return {
             "change": Quantity(dims, change, unit=unit),
@@ -168,7 +170,7 @@ class CompareHeadsResult(Result):
         """
         if name in self.sets and name not in self.ablated:
             return None
-        self.interval("change", measure=measure, side=side, set=name)  # refuses what is not there
+        self.interval("change", measure=measure, side=side, set=name)  # rejects unknown names
         m, s, place = MEASURES.index(measure), SIDES.index(side), self.sets.index(name)
         return beyond_draws(self.change[:, m, s, place], self.random[:, m, s, place])
 
@@ -256,7 +258,7 @@ class CompareHeads(PairMeasurement[CompareHeadsResult]):
     takes = ANSWER_KINDS
 
     def check(self, model: LanguageModel, data: Pair) -> None:
-        """Refuse invalid sets of heads, heads the model does not have, and prompts that are not pairs.
+        """Reject invalid sets of heads, heads the model does not have, and prompts that are not pairs.
 
         Raises:
             PromptError: sets of prompts that are not pairs.
@@ -266,7 +268,7 @@ class CompareHeads(PairMeasurement[CompareHeadsResult]):
         check_answers(data[1], "compare_heads")
         if len(self.sets) < 2 or not all(self.sets.values()):
             raise RunError(
-                "compare_heads needs two sets of heads at least, none of them empty; got "
+                "compare_heads needs at least two sets of heads, none of them empty; got "
                 f"{ {name: len(heads) for name, heads in self.sets.items()} }."
             )
         for heads in self.sets.values():
@@ -360,6 +362,6 @@ compare_heads = door(
     CompareHeads,
     "compare_heads",
     then=("sets",),
-    true="Prompts with true demonstrations; others than the sets were chosen on.",
+    true="Prompts with true demonstrations, different from those the sets were chosen on.",
     false="The same prompts with false ones.",
 )

@@ -1,7 +1,7 @@
 """Function vectors: the summed output that the heads which carry a task write into the residual stream.
 
 `v = sum over the k heads with the largest mean effect of W_O z̄`, at their mean outputs over true
-prompts. Added to the residual stream of a prompt without demonstrations it can stand in for them, see
+prompts. Added to the residual stream of a prompt without demonstrations, it can replace them, see
 `icl_mech.measurements.causal.steer`.
 
 Source: Todd et al. 2024, *Function vectors in large language models*, §2.
@@ -23,8 +23,9 @@ from icl_mech.results import Definition, Result
 FUNCTION = Definition(
     "function vector",
     r"v = \sum_{(l,h) \in H} \bar z_{lh} W_{O,lh}",
-    "Sum of what the k heads H with the largest mean effect write into the residual stream, at their mean "
-    "outputs. Output biases are left out; the reference adds the layer's bias once for each head.",
+    "Sum of what the k heads H with the largest mean effect write into the residual stream, at "
+    "their mean outputs. Output biases are excluded; the reference code adds the layer's bias "
+    "once per head.",
     TODD,
 )
 
@@ -96,14 +97,15 @@ def _check(model: LanguageModel, mediation: HeadMediationResult, k: int) -> None
     check_own_weights(model, "A function vector")
     if shape != (info.n_layers, info.n_heads, info.d_head):
         raise RunError(
-            f"The effects are of a model with layers, heads and numbers per head {list(shape)}; "
+            f"The effects are from a model with layers, heads and head width {list(shape)}, but "
             f"{info.name!r} has {[info.n_layers, info.n_heads, info.d_head]}."
         )
     if k > info.n_layers * info.n_heads:
-        raise RunError(f"k={k}, but {info.name!r} has {info.n_layers * info.n_heads} heads.")
-    check_same_weights(model, mediation, "The effects are", "measure them again")
+        raise RunError(f"k={k}, but {info.name!r} has only {info.n_layers * info.n_heads} heads.")
+    check_same_weights(model, mediation, "The effects were measured", "measure them again")
     if model.attention_norm(0) is not None:
         raise RunError(
-            f"{info.name!r} norms the sum of its heads before adding it to the residual stream, so single "
-            "heads add nothing of their own. Patch their outputs (Patch of 'z') or take a task_vector."
+            f"{info.name!r} normalises the sum of its heads before adding it to the residual "
+            "stream, so a single head's contribution is undefined. Patch head outputs (Patch of "
+            "'z') or use a task_vector."
         )

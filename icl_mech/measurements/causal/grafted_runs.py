@@ -150,7 +150,7 @@ def shared_beginning(
         model: The model that runs them.
         prompts: The prompts.
         tables: Positions that are read or changed, each table on its own.
-        interventions: Interventions made in every run.
+        interventions: Interventions applied in every run.
     """
     if not model.takes_cache or not can_share(model, prompts, interventions, True):
         return 0

@@ -57,7 +57,7 @@ def of_word(own: Span, other: Span) -> Matched:
 
 
 def check_places(true: PromptBatch, false: PromptBatch, at: Sequence[Role]) -> None:
-    """Refuse pairs whose tokens do not match at these places.
+    """Reject pairs whose tokens do not match at these places.
 
     Raises:
         PromptError: names the pair, and why.
@@ -66,18 +66,18 @@ def check_places(true: PromptBatch, false: PromptBatch, at: Sequence[Role]) -> N
         counts = len(words(true_prompt)), len(words(false_prompt))
         if counts[0] != counts[1]:
             raise PromptError(
-                f"Pair {number} has {counts[0]} and {counts[1]} demonstrations; label words stand for "
-                "each other one by one. Build both sets with build_prompt_pairs."
+                f"Pair {number} has {counts[0]} and {counts[1]} demonstrations, but label words "
+                "must correspond one to one. Build both sets with build_prompt_pairs."
             )
         if "anchors" in at and not counts[0]:
             raise PromptError(
-                f"Pair {number} has no demonstration, so at='anchors' names no token; build the prompts "
-                "with shots >= 1."
+                f"Pair {number} has no demonstration, so at='anchors' selects no token. Build the "
+                "prompts with shots >= 1."
             )
     for role in at:
         if role in ROLES:
             place = Place(ROLES[role])
-            _ = place.rows(true), place.rows(false)  # refuses prompts without such tokens
+            _ = place.rows(true), place.rows(false)  # rejects prompts without such tokens
             place.check_aligned(true, false, every=False)
 
 

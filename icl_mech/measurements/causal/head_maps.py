@@ -18,9 +18,9 @@ FRAMED = 5
 FAMILY = Definition(
     "clear among all heads",
     r"\frac{\bar e_h}{\operatorname{se}(e_h)} > Q_{0.975}\left(\max_{h'} t^*_{h'}\right)",
-    "A head counts as clear if its mean effect over its standard error is larger than the largest such "
-    "ratio t* of all heads in 97.5 % of the resamples drawn as if no head had an effect; likewise for "
-    "effects below 0.",
+    "A head counts as clear if its mean effect divided by its standard error exceeds the largest "
+    "such ratio t* over all heads in 97.5 % of the resamples drawn under the null hypothesis that "
+    "no head has an effect; likewise for effects below 0.",
 )
 
 

@@ -56,9 +56,9 @@ INDIRECT = Definition(
     "average indirect effect",
     r"\mathrm{AIE}(l,h) = \frac{1}{N} \sum_n P\!\left(y_n \mid \tilde p_n, z_{lh} \leftarrow "
     r"\bar z_{lh}\right) - P\!\left(y_n \mid \tilde p_n\right)",
-    "On prompts p̃ with shuffled labels the output z of one head at the last token is replaced by its "
-    "mean z̄ over prompts with true labels; the effect is the change of the probability of the right "
-    "answer y.",
+    "On prompts p̃ with shuffled labels, the output z of one head at the last token is replaced "
+    "by its mean z̄ over prompts with true labels; the effect is the change of the probability of "
+    "the right answer y.",
     TODD,
 )
 
@@ -66,8 +66,8 @@ DIFFERENCE = Definition(
     "effect on the logit difference",
     r"\Delta_{n}(l,h) = d\!\left(\tilde p_n, z_{lh} \leftarrow \bar z_{lh}\right) - d(\tilde p_n), "
     r"\quad d = \ell_{y} - \frac{1}{C-1} \sum_{c \neq y} \ell_c",
-    "The same patch, judged by the logit of the right label word minus the mean of the others: "
-    "probabilities of weak models are so small that their changes say little.",
+    "The effect of the same patch on the logit of the right label word minus the mean of the "
+    "others. In weak models, probabilities are so small that their changes are uninformative.",
 )
 
 
@@ -154,7 +154,7 @@ class HeadMediation(PairMeasurement[HeadMediationResult]):
     takes = ANSWER_KINDS
 
     def check(self, model: LanguageModel, data: Pair) -> None:
-        """Refuse prompts without answers, pairs from two tasks, and processed weights.
+        """Reject prompts without answers, pairs from two tasks, and processed weights.
 
         Raises:
             PromptError: says what is missing.
@@ -220,8 +220,9 @@ def class_weights(true: PromptBatch, shuffled: PromptBatch) -> Float[Tensor, "sh
     queries = [[query(prompt) for prompt in prompts] for prompts in (true, shuffled)]
     if not all(map(all, queries)):
         raise PromptError(
-            "mean='class' leaves a prompt's own query out, and the texts of these queries are not known; build "
-            "prompts with build_prompts or prompts_from_text, or take mean='all'."
+            "mean='class' excludes each prompt's own query, but the query texts of these prompts "
+            "are not known. Build prompts with build_prompts or prompts_from_text, or use "
+            "mean='all'."
         )
     same = torch.tensor(
         [
@@ -233,8 +234,9 @@ def class_weights(true: PromptBatch, shuffled: PromptBatch) -> Float[Tensor, "sh
     alone = (counted.sum(1) == 0).nonzero().flatten().tolist()
     if alone:
         raise PromptError(
-            f"mean='class' needs true prompts of the same class with other queries; prompt {alone[0]} (class "
-            f"{shuffled.labels[int(shuffled.answers[alone[0]])]}) has none. Give more prompts, or mean='all'."
+            "mean='class' needs true prompts of the same class with other queries, but prompt "
+            f"{alone[0]} (class {shuffled.labels[int(shuffled.answers[alone[0]])]}) has none. Give "
+            "more prompts, or use mean='all'."
         )
     return counted / counted.sum(1, keepdim=True)
 
@@ -242,6 +244,6 @@ def class_weights(true: PromptBatch, shuffled: PromptBatch) -> Float[Tensor, "sh
 head_mediation = door(
     HeadMediation,
     "head_mediation",
-    true="Prompts with true labels: the mean output of every head at their last token is taken.",
+    true="Prompts with true labels, over which every head's output at the last token is averaged.",
     shuffled='Prompts of the same task that teach nothing (labels="random"): these are patched.',
 )

@@ -57,24 +57,26 @@ INDUCTION = Definition(
     "induction score",
     r"\frac{1}{|R|} \sum_{i \in R} A_h\!\left[i, j(i) + 1\right], \quad "
     r"j(i) = \max \{ j < i : x_j = x_i \}",
-    "Mean attention from each repeated token to the token after its last earlier occurrence; R are the "
-    "rows whose token occurred before. The sequence is random tokens twice.",
+    "Mean attention from each repeated token to the token after its most recent earlier "
+    "occurrence; R are the positions whose token occurred before. The sequence consists of random "
+    "tokens repeated once.",
     "Olsson et al. 2022, In-context learning and induction heads",
 )
 
 LEVEL = Definition(
     "control",
     r"\frac{1}{|R|} \sum_{i \in R} \frac{1}{|E_i|} \sum_{j \in E_i} A_h[i, j]",
-    "Mean attention from the same rows to one of the other tokens of the first copy, E: what a head that "
-    "looks back without matching gives to a token.",
+    "Mean attention from the same positions to one of the other tokens of the first copy, E: what "
+    "a head that attends back without matching gives to a token.",
 )
 
 DETECTED = Definition(
     "detection by a pattern",
     r"\mathrm{mul} = \frac{\sum_{ij} A_{ij} P_{ij}}{\sum_{ij} A_{ij}}, \quad "
     r"\mathrm{abs} = 1 - \frac{1}{T} \sum_{ij} \left|A_{ij} - P_{ij}\right|",
-    "The head detector of TransformerLens; P is 1 at every token after an earlier occurrence. `mul` divides "
-    "by all rows, those without an earlier occurrence too; `abs` is a distance of whole maps.",
+    "The head detector of TransformerLens; P is 1 at every token that follows an earlier "
+    "occurrence. `mul` divides by all rows, including those without an earlier occurrence; `abs` "
+    "is a distance between whole maps.",
     "TransformerLens 4.3, detect_head",
 )
 
@@ -102,7 +104,7 @@ class InductionScoresResult(Result):
         """Scores and, for `sound`, their control and the excess over it."""
         quantities = super().quantities()
         if self.control is not None:
-            above, unit = self.scores - self.control, "score above its control"
+            above, unit = self.scores - self.control, "score minus its control"
             quantities["above_control"] = Quantity(("layer", "head"), above, unit=unit)
         return quantities
 
@@ -198,26 +200,27 @@ class InductionScores(Measurement[InductionScoresResult]):
     takes = ANSWER_KINDS
 
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
-        """Refuse sequences without repeats or too long, and options without effect.
+        """Reject sequences without repeats or too long, and options without effect.
 
         Raises:
             RunError: says what does not fit.
         """
         if self.variant == "sound" and (self.exclude_bos or self.exclude_current):
             raise RunError(
-                "exclude_bos and exclude_current go with variant='mul' or 'abs'; the sound score looks at "
-                "single cells of the map."
+                "exclude_bos and exclude_current apply only to variant='mul' or 'abs'; the sound "
+                "score reads single cells of the map."
             )
         tokens = sequences(model, self)
         if tokens.shape[1] > model.info.n_ctx:
             raise RunError(
-                f"Sequences of {tokens.shape[1]} tokens do not fit into the context of {model.info.name!r} "
-                f"({model.info.n_ctx}); take a smaller length."
+                f"Sequences of {tokens.shape[1]} tokens do not fit into the context of "
+                f"{model.info.name!r} ({model.info.n_ctx}); use a smaller length."
             )
         repeated = (matched_columns(tokens, "duplicate") >= 0).any(1)
         if not bool(repeated.all()):
             raise RunError(
-                f"Sequence {int((~repeated).nonzero()[0])} repeats no token, so there is nothing to match."
+                f"Sequence {int((~repeated).nonzero()[0])} repeats no token, so there is nothing "
+                "to match; give sequences with repeated tokens."
             )
 
     def passes(self, model: LanguageModel, data: PromptBatch) -> list[Pass]:
@@ -251,7 +254,8 @@ def sequences(model: LanguageModel, chosen: InductionScores) -> Int[Tensor, "bat
     usable = torch.tensor([token for token in range(known) if token not in special])
     if chosen.length > len(usable):
         raise RunError(
-            f"length={chosen.length}, but {model.info.name!r} has {len(usable)} tokens that can be drawn."
+            f"length={chosen.length}, but {model.info.name!r} has only {len(usable)} tokens to "
+            "draw from; use a smaller length."
         )
     generator = torch.Generator().manual_seed(chosen.seed)
     drawn = [

@@ -7,7 +7,7 @@ of the loss is compared with `I_l` summed over the same edges: rank correlation 
 * `wp`: edges from all earlier tokens to the label words;
 * `pq`: edges from the label words to the target.
 
-Source: Wang et al. 2023, *Label Words are Anchors*, §2.1 (saliency); the comparison is our own.
+Source: Wang et al. 2023, *Label Words are Anchors*, §2.1 (saliency); the comparison is ours.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,8 +39,8 @@ CUT = Definition(
     "agreement of saliency with cutting",
     r"\rho_n = \operatorname{Spearman}_l\left(\sum_{(i,j) \in G} I_l[i,j],\ "
     r"\left|L(A_l[G] \leftarrow 0) - L\right|\right)",
-    "Rank correlation over layers l, for each prompt, of saliency added over a group G of edges and the size "
-    "of the change of the loss L when their attention is set to 0 in that layer.",
+    "Rank correlation over layers l, for each prompt, between saliency summed over a group G of "
+    "edges and the absolute change of the loss L when their attention is set to 0 in that layer.",
 )
 
 
@@ -108,7 +108,7 @@ class SaliencyCheck(Measurement[SaliencyCheckResult]):
     takes = ANSWER_KINDS
 
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
-        """Refuse prompts without answers or demonstrations, and models of one layer.
+        """Reject prompts without answers or demonstrations, and models of one layer.
 
         Raises:
             PromptError: says what is missing.
@@ -116,9 +116,12 @@ class SaliencyCheck(Measurement[SaliencyCheckResult]):
         """
         _ = data.answers
         if min(len(prompt.label_positions) for prompt in data) < 1:
-            raise PromptError("Every prompt needs a demonstration, whose edges are cut.")
+            raise PromptError(
+                "Every prompt needs at least one demonstration, because edges from demonstrations "
+                "are cut."
+            )
         if model.info.n_layers < 2:
-            raise RunError(f"{model.info.name!r} has one layer; there is no order of layers.")
+            raise RunError(f"{model.info.name!r} has only one layer, so layers cannot be ranked.")
 
     def passes(self, model: LanguageModel, data: PromptBatch) -> list[Pass]:
         """Saliency in one backward pass; the loss uncut, and with each group cut in each layer."""

@@ -39,7 +39,7 @@ from icl_mech.results.judging import Status
 from icl_mech.results.prompts import answer_kind
 from icl_mech.results.quantities import kept
 
-RIGHT = "share of right answers"
+RIGHT = "fraction of right answers"
 
 ADDED = Definition(
     "effect of a vector",
@@ -174,7 +174,7 @@ class Steer(Measurement[SteerResult]):
         return False
 
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
-        """Refuse vectors or layers the model does not have, and prompts without answers.
+        """Reject vectors or layers the model does not have, and prompts without answers.
 
         Raises:
             PromptError: prompts without answers.
@@ -184,13 +184,18 @@ class Steer(Measurement[SteerResult]):
         info = model.info
         if tuple(self.vectors.shape) != (info.n_layers, info.d_model):
             raise RunError(
-                f"The vectors have the axes {list(self.vectors.shape)}; {info.name!r} has {info.n_layers} "
-                f"layers and {info.d_model} numbers in its residual stream."
+                f"The vectors have the shape {list(self.vectors.shape)}, but {info.name!r} has "
+                f"{info.n_layers} layers and a residual stream of width {info.d_model}."
             )
         if self.kind == "replace" and self.scale != 1.0:
-            raise RunError(f"scale={self.scale} goes with kind='add'; kind='replace' has none.")
+            raise RunError(
+                f"scale={self.scale} applies only to kind='add'; kind='replace' has no scale."
+            )
         if self.layers is not None and not self.layers:
-            raise RunError("layers=[] names no block to put the vector after.")
+            raise RunError(
+                "layers=[] selects no block after which to apply the vector. Name at least one "
+                "block, or use None for all."
+            )
         for (change,) in self._changes(info):
             change.check(info)
 
@@ -269,15 +274,15 @@ def steer(
 def _by_layer(model: Any, vector: Any) -> Tensor:
     """The vectors as a tensor with one for each layer."""
     if isinstance(vector, Result):
-        check_same_weights(adapt(model), vector, "The vector is", "make one with this model")
+        check_same_weights(adapt(model), vector, "The vector was made", "make one with this model")
     if isinstance(vector, TaskVectorResult):
         return vector.vectors
     given: Any = vector.vector if isinstance(vector, FunctionVector) else vector
     fits = isinstance(given, Tensor) and given.ndim in (1, 2)
     if not fits or not given.is_floating_point():
         raise RunError(
-            "vector must be a FunctionVector, a TaskVectorResult, or a tensor of float numbers with the axes "
-            f"(d_model) or (layer, d_model); got {type(vector).__name__}."
+            "vector must be a FunctionVector, a TaskVectorResult, or a floating-point tensor of "
+            f"shape (d_model) or (layer, d_model); got {type(vector).__name__}."
         )
     vectors: Tensor = (
         given if given.ndim == 2 else given.expand(adapt(model).info.n_layers, -1).contiguous()

@@ -26,7 +26,8 @@ HENDEL = "Hendel et al. 2023, In-context learning creates task vectors, §3"
 TASK = Definition(
     "task vector",
     r"v_l = \frac{1}{N} \sum_n h_{l+1}[n, q]",
-    "Mean output of block l at the last token of prompts with demonstrations whose query is another one.",
+    "Mean output of block l at the last token of prompts with demonstrations, whose queries "
+    "differ from those it is tested on.",
     HENDEL,
 )
 
@@ -93,5 +94,5 @@ class TaskVector(Measurement[TaskVectorResult]):
 task_vector = door(
     TaskVector,
     "task_vector",
-    prompts="With demonstrations; their queries are others than those `steer` is tested on.",
+    prompts="Prompts with demonstrations; their queries differ from those `steer` is tested on.",
 )

@@ -29,10 +29,11 @@ ATTRIBUTION = Definition(
     "attribution",
     r"s_a = \left(a_{\text{true}} - a_{\text{false}}\right) \cdot \frac{\partial m}{\partial a}"
     r"\bigg|_{\text{false}}",
-    "First-order estimate of what patching the node a (embedding, head, MLP, at one position) from the run "
-    "with true into the run with false demonstrations changes; m is the logit of the right minus that of "
-    "the wrong label word. With steps the gradient is the mean over the straight path between the two "
-    "embeddings; the scores of the embeddings then add up to the gap of m.",
+    "First-order estimate of the effect of patching node a (embedding, head or MLP, at one "
+    "position) from the run with true demonstrations into the run with false ones; m is the logit "
+    "of the right label word minus that of the wrong one. With `steps`, the gradient is averaged "
+    "along the straight path between the two embeddings; the scores of the embeddings then sum to "
+    "the gap in m.",
     "Nanda 2023, Attribution patching; Hanna et al. 2024, EAP-IG",
 )
 
@@ -40,8 +41,8 @@ EDGE = Definition(
     "attribution of an edge",
     r"s_{a \to b} = \left(a_{\text{true}} - a_{\text{false}}\right) \cdot "
     r"\frac{\partial m}{\partial x_b}\bigg|_{\text{false}}",
-    "The same for what node a writes into the input x of a later node b (query, key or value of a head, "
-    "MLP, logits). The edges of a writer add up to its node.",
+    "The same for what node a writes into the input x of a later node b (query, key or value of a "
+    "head, MLP, logits). The scores of a writer's edges sum to the score of its node.",
     "Syed et al. 2023, Attribution patching outperforms automated circuit discovery",
 )
 
@@ -107,7 +108,7 @@ def batch_scores(
     """Scores of a batch of aligned pairs.
 
     Args:
-        work: The run whose interventions are made in all runs.
+        work: The run whose interventions are applied in all runs.
         clean: The runs that values are taken from.
         corrupt: The same pairs' runs in which gradients are taken.
         metric: The metric that is differentiated.
@@ -187,7 +188,7 @@ def pair_scores(
             scores = batch_scores(work, clean, corrupt, metric, steps=steps, edges=edges)
             ends[:, rows] = torch.stack([scores.clean, scores.corrupt]).cpu()
             for place, row in enumerate(rows):
-                # Padding stands on the left.
+                # Padding is on the left.
                 nodes[row] = scores.nodes[place, :, -lengths[row] :].cpu()
                 if scores.edges is not None:
                     joined[row] = scores.edges[place, -lengths[row] :].sum(0).cpu()
@@ -245,8 +246,8 @@ def _gradients(
         for site, grad in zip(more, gradients, strict=True):
             if grad is None:
                 raise RunError(
-                    f"The metric does not depend on {site.name!r} of block {site.layer}: a hook or an "
-                    "intervention has cut the graph (detach, no_grad)."
+                    f"The metric does not depend on {site.name!r} of block {site.layer}: a hook or "
+                    "an intervention has cut the graph (detach, no_grad)."
                 )
             gradient[site] = grad
         inputs = _inputs(info, held, gradient) if edges else None
@@ -291,8 +292,8 @@ def _back(output: Tensor, vector: Tensor, entering: Tensor, site: Site) -> Tenso
     )
     if gradient is None:
         raise RunError(
-            f"{site.name!r} of block {site.layer} does not hang together with what enters the block, so "
-            "its edges cannot be scored; take nodes only."
+            f"{site.name!r} of block {site.layer} is not connected to the block's input in the "
+            "graph, so its edges cannot be scored. Score nodes only."
         )
     return gradient
 

@@ -1,4 +1,4 @@
-"""Transplants (activation patching): residuals of another run put in at label words, target, query or template.
+"""Transplants (activation patching): residuals of another run patched in at some of the tokens.
 
 The residuals entering block l at all tokens of a place are taken from the run of the same queries with
 false demonstrations into the run with true ones, and back, layer by layer. The change of the answer shows
@@ -63,8 +63,9 @@ FLIPS = Definition(
     "transplant",
     r"\mathrm{flips}_l(A) = \frac{1}{|D|} \sum_{n \in D} \mathbb{1}\left[\hat y\!\left(Y_n \mid h_l[A] "
     r"\leftarrow h^{X}_l[A]\right) = \hat y(X_n)\right], \quad D = \{n : \hat y(X_n) \ne \hat y(Y_n)\}",
-    "The residuals h entering block l at all tokens A of a place are those of run X, all else is run Y. Counted "
-    "are prompts whose likeliest label word becomes that of run X, among those where the runs differ.",
+    "The residuals h entering block l at the tokens A are taken from run X, everything else from run "
+    "Y. Fraction of prompts whose top label word becomes that of run X, among those where the runs "
+    "differ.",
     PAPER,
 )
 
@@ -72,17 +73,17 @@ SHIFT = Definition(
     "shift of the log-probability",
     r"\Delta_l(A) = \log P\!\left(\hat y(X_n) \mid Y_n, h_l[A] \leftarrow h^{X}_l[A]\right) - \log "
     r"P\!\left(\hat y(X_n) \mid Y_n\right)",
-    "Change, over the vocabulary, of the log-probability of the first token of the other run's answer, where "
-    "the runs differ.",
+    "Change of the log-probability, over the vocabulary, of the first token of the other run's "
+    "answer, where the runs differ.",
 )
 
 FOLLOWED = Definition(
     "answers that follow the transplant",
     r"\mathbb{1}\left[\hat y(Y_n \mid h_l[A] \leftarrow h^{X}_l[A]) = y^{X}_n\right] - \mathbb{1}\left[\hat "
     r"y(Y_n) = y^{X}_n\right]",
-    "y^X is the label that the demonstrations of X teach for the query: the right one, or the taught false "
-    "one (where none is defined: any wrong one). It is defined for every prompt, and 0 in the mean where "
-    "answers have nothing to do with demonstrations, however they differ.",
+    "y^X is the label that the demonstrations of X teach for the query: the right one, or the "
+    "demonstrated false one (any wrong one, where none is defined). Defined for every prompt, and "
+    "0 on average if answers are independent of the demonstrations, however they differ.",
 )
 
 
@@ -92,12 +93,14 @@ class TransplantResult(Result):
 
     Attributes:
         log_probs: Log-probabilities of label words over the vocabulary, with the residuals of the other run at a place.
-        random: The same with as many random tokens instead, or as there are; not-a-number where there is none.
-        single: The same with one label word alone, if asked for; not-a-number where a prompt has fewer.
-        plain: The same in both runs without a transplant: with true, then with false demonstrations.
+        random: The same for an equal number of random tokens, or as many as exist; not-a-number where there are
+            none.
+        single: The same for each label word alone, if requested; not-a-number where a prompt has fewer.
+        plain: Log-probabilities of the unpatched runs: with true, then with false demonstrations.
         answers, taught: True class of each query, and the class that false demonstrations teach, or -1.
         at, layers, n_layers: The places, blocks whose entrances were changed, and the number of blocks.
-        unlike: Label words with another number of tokens in the other run; aligned from both ends.
+        unlike: Number of label words whose length in tokens differs between the runs; they are aligned from
+            both ends.
     """
 
     shows: ClassVar[tuple[str, ...]] = ("map", "flips", "log_prob", "followed")
@@ -177,7 +180,7 @@ class TransplantResult(Result):
             )
             quantities |= {
                 f"{prefix}flips": self._of_differing(
-                    dims, flips, "share of answers that become the other run's", "outcome"
+                    dims, flips, "fraction of answers that become the other run's", "outcome"
                 ),
                 f"{prefix}log_prob": self._of_differing(
                     dims, shift, "log-probability of the other run's answer (change, nats)"
@@ -191,7 +194,7 @@ class TransplantResult(Result):
             }
         if self.single is not None:
             alone = self._flips(self.single).nanmean(2)
-            unit = "share of answers that become the other run's, one label word alone"
+            unit = "fraction of answers that become the other run's, one label word alone"
             dims = ("direction", "layer")
             quantities["single_flips"] = self._of_differing(dims, alone, unit, "outcome")
         return quantities
@@ -213,18 +216,18 @@ class TransplantResult(Result):
 
     @property
     def early(self) -> int | None:
-        """The entrance nearest to a third of the depth; None if none of those changed is near it."""
+        """The patched layer nearest to a third of the depth; None if none is near it."""
         return self._nearest(1 / 3)
 
     @property
     def late(self) -> int | None:
-        """The entrance nearest to five sixths of the depth; None if none of those changed is near it."""
+        """The patched layer nearest to five sixths of the depth; None if none is near it."""
         return self._nearest(5 / 6)
 
     def _nearest(self, depth: float) -> int | None:
         wanted = depth * self.n_layers
         layer = min(self.layers, key=lambda layer: abs(layer - wanted))
-        # At the first entrance the words themselves are swapped, which moves answers in any network.
+        # At the input of the first block the words themselves are swapped, which moves answers in any network.
         near = layer > 0 and abs(layer - wanted) <= max(self.n_layers / NEAR, 0.5)
         return layer if near else None
 
@@ -263,11 +266,12 @@ class TransplantResult(Result):
     def _column(self, layer: int) -> int:
         if layer not in self.layers:
             raise ResultError(
-                f"Layer {layer} was not changed; known are {listed(map(str, self.layers))}."
+                f"Layer {layer} was not patched; available layers are "
+                f"{listed(map(str, self.layers))}."
             )
         return self.layers.index(layer)
 
-    # --- what it comes to ---
+    # --- summary ---
 
     @property
     def count(self) -> int:
@@ -325,9 +329,9 @@ class Transplant(PairMeasurement[TransplantResult]):
     the blocks from that layer on, on both sides.
 
     Attributes:
-        at: Places, each on its own: `anchors` (all label words), `target`, `query` (its text) or `template`
-            (all tokens of the format).
-        layers: Blocks whose entrance is changed, one at a time; None: all.
+        at: Token positions, each patched separately: `anchors` (all label words), `target`, `query` (its text) or
+            `template` (all tokens of the format).
+        layers: Blocks whose input is patched, one at a time; None: all.
         draws: Number of random draws of tokens for each place.
         single: Each label word alone, too.
         seed: Seed of the draws.
@@ -357,7 +361,7 @@ class Transplant(PairMeasurement[TransplantResult]):
         return tuple(range(model.info.n_layers) if self.layers is None else self.layers)
 
     def check(self, model: LanguageModel, data: Pair) -> None:
-        """Refuse prompts that are not pairs or do not align, and layers the model does not have.
+        """Reject prompts that are not pairs or do not align, and layers the model does not have.
 
         Raises:
             PromptError: says which prompts, and why.
@@ -367,10 +371,10 @@ class Transplant(PairMeasurement[TransplantResult]):
         check_label_words(*data)
         check_answers(data[1], "transplant")
         if len(set(self.places)) < len(self.places):
-            raise RunError(f"at={list(self.places)}; name places, each once.")
+            raise RunError(f"at={list(self.places)} contains duplicates; name each place once.")
         layers = self._layers(model)
         if not layers or len(set(layers)) < len(layers):
-            raise RunError(f"layers={list(layers)}; name blocks, each once.")
+            raise RunError(f"layers={list(layers)}; name at least one block, without duplicates.")
         check_layers(layers, model.info, "transplant")
         check_places(*data, at=self.places)
 

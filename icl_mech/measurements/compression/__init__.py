@@ -1,1 +1,1 @@
-"""Compression: demonstrations replaced by a short stand-in."""
+"""Compression: demonstrations replaced by a small key/value cache, the stand-in."""

@@ -32,14 +32,15 @@ DEFINITIONS = (
     Definition(
         "label loyalty",
         r"\frac{1}{N} \sum_{n=1}^{N} \mathbb{1}\left[\hat{y}_n = \hat{y}_n^{\text{stand-in}}\right]",
-        "Share of the N prompts whose predicted class ŷ is that of the full prompt.",
+        "Fraction of the N prompts whose predicted class ŷ is that of the full prompt.",
         SOURCE,
     ),
     Definition(
         "word loyalty",
         r"\frac{1}{N} \sum_{n=1}^{N} "
         r"\frac{|V_n \cap V_n^{\text{stand-in}}|}{|V_n \cup V_n^{\text{stand-in}}|}",
-        "Mean Jaccard overlap of the sets V of likeliest next tokens with those of the full prompt.",
+        "Mean Jaccard overlap of the sets V of most probable next tokens with those of the full "
+        "prompt.",
         SOURCE,
     ),
     SPEED_UP,
@@ -78,7 +79,7 @@ class CompareCompressionResult(StandInQuality):
         word_overlap: Jaccard overlap of the top next tokens with those of the full prompt.
         kl, log_prob, next_tokens: For texts, over the tokens after the stand-in up to the one that
             follows the target: mean divergence of next-token distributions from those of the full text,
-            mean change of the tokens' log-probability, share whose top next token stays.
+            mean change of the tokens' log-probability, fraction whose top next token stays the same.
     """
 
     shows: ClassVar[tuple[str, ...]] = ("loyalty", "accuracy", "speed", "table")
@@ -88,12 +89,12 @@ class CompareCompressionResult(StandInQuality):
     methods: tuple[str, ...]
     kept: tuple[tuple[tuple[int, ...], ...], ...]
     label_logits: Float[Tensor, "method batch label"]
-    label_kept: Bool[Tensor, "method batch"] = quantity("share of prompts", name="label_loyalty")
+    label_kept: Bool[Tensor, "method batch"] = quantity("fraction of prompts", name="label_loyalty")
     word_overlap: Float[Tensor, "method batch"] = quantity(
         OVERLAP, kind="outcome", name="word_loyalty"
     )
     correct: Bool[Tensor, "method batch"] | None = quantity(
-        "share of prompts", name="accuracy", default=None
+        "fraction of prompts", name="accuracy", default=None
     )
     kl: Float[Tensor, "method batch"] | None = quantity(
         "KL divergence (nats)", kind="amount", default=None
@@ -102,7 +103,7 @@ class CompareCompressionResult(StandInQuality):
         "change of log-probability (nats per token)", default=None
     )
     next_tokens: Float[Tensor, "method batch"] | None = quantity(
-        "share of unchanged next tokens", kind="outcome", default=None
+        "fraction of unchanged next tokens", kind="outcome", default=None
     )
 
     @classmethod
@@ -128,7 +129,7 @@ class CompareCompressionResult(StandInQuality):
         )
 
     def label_loyalty(self, method: str) -> Interval:
-        """Share of prompts whose predicted class is kept, with Wilson interval."""
+        """Fraction of prompts whose predicted class is kept, with Wilson interval."""
         return self.interval("label_loyalty", method=method)
 
     def word_loyalty(self, method: str) -> Interval:
@@ -136,7 +137,7 @@ class CompareCompressionResult(StandInQuality):
         return self.interval("word_loyalty", method=method)
 
     def accuracy(self, method: str) -> Interval:
-        """Share of prompts answered correctly, with Wilson interval.
+        """Fraction of prompts answered correctly, with Wilson interval.
 
         Raises:
             ResultError: a method that was not compared, or unknown true classes.
@@ -146,7 +147,7 @@ class CompareCompressionResult(StandInQuality):
 
     @checked(ResultError)
     def difference(self, first: str, second: str, quantity: Loyalty = "label_loyalty") -> Interval:
-        """Difference `first` minus `second`, paired over prompts; shares get a score interval.
+        """Difference `first` minus `second`, paired over prompts; fractions get a score interval.
 
         Raises:
             ResultError: an unknown quantity, one these prompts do not have, or a method that was not
@@ -176,7 +177,7 @@ class CompareCompressionResult(StandInQuality):
     def status(self) -> Status:
         """Status of the claim that the states of label words can replace the demonstrations.
 
-        They must keep more answers and more of the likely next words than the controls.
+        They must preserve more answers and more of the top next words than the controls.
         """
         return self.required.status
 
@@ -212,7 +213,7 @@ class CompareCompressionResult(StandInQuality):
         speed = self.provenance.get("speed", {})
         return speed if speed.get("tokens") and speed.get("each") else {}
 
-    # --- what is said ---
+    # --- facts for the summary ---
 
     @property
     def names(self) -> dict[str, str]:

@@ -124,11 +124,13 @@ class CompressContextResult(Result):
             ModelError: neither a model nor a tokenizer.
         """
         if isinstance(texts, str):
-            raise PromptError("texts is one string; give a list of texts, for one query [text].")
+            raise PromptError(
+                "texts is a single string; give a list of texts, or [text] for a single query."
+            )
         if "template" not in self.task:
             raise PromptError(
-                "The template of these demonstrations is not known: the context was not made from "
-                "prompts of build_prompts. Give whole prompts to predict() instead."
+                "The template of these demonstrations is unknown, because the context was not "
+                "made from prompts of build_prompts. Give whole prompts to predict() instead."
             )
         spans = tuple(Span(*span) for span in self.spans)
         names = self.task.get("labels") or self.labels
@@ -196,22 +198,23 @@ class CompressContextResult(Result):
 
     @checked(ResultError)
     def check_prompts(self, prompts: PromptBatch) -> None:
-        """Refuse prompts that do not begin with these demonstrations.
+        """Reject prompts that do not begin with these demonstrations.
 
         Raises:
             PromptError: names the first such prompt.
         """
         if prompts[0].label_words != self.label_words:
             raise PromptError(
-                f"These prompts have the labels {', '.join(prompts.labels)}, the context "
-                f"{', '.join(self.labels)} (or other tokens for them)."
+                f"These prompts have the labels {', '.join(prompts.labels)}, but the context has "
+                f"{', '.join(self.labels)} (or other tokens for them). Use prompts with the labels "
+                "of the context."
             )
         for number, prompt in enumerate(prompts):
             if prompt.tokens[: self.query] != self.tokens or prompt.target < self.query:
                 raise PromptError(
-                    f"Prompt {number} does not begin with the {self.query} tokens of this context's "
-                    "demonstrations, so it cannot be answered from it. Compress its own demonstrations, "
-                    "or write its query with queries()."
+                    f"Prompt {number} does not begin with the {self.query} tokens of this "
+                    "context's demonstrations, so the context cannot answer it. Compress the "
+                    "prompt's demonstrations, or write its query with queries()."
                 )
 
     @checked(ResultError)
@@ -281,7 +284,7 @@ class CompressContext(Measurement[CompressContextResult]):
         return replace(self, keep=plain_positions(self.keep, data))
 
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
-        """Refuse prompts with different demonstrations, and as `Comparison.check`.
+        """Reject prompts with different demonstrations, and as `Comparison.check`.
 
         Raises:
             RunError: as there, or a model whose cache cannot be cut.
@@ -291,8 +294,8 @@ class CompressContext(Measurement[CompressContextResult]):
         stand_in = self._stand_in(model, data)
         if len(same_demonstrations(data, self.comparison.chosen(data).queries)) > 1:
             raise PromptError(
-                "These prompts have different demonstrations, and a context holds one set. Build them with "
-                "demonstrations='shared', or give one prompt."
+                "These prompts have different demonstrations, but a context holds a single set. "
+                "Build them with demonstrations='shared', or give one prompt."
             )
         if stand_in.hidden:
             raise misplaced(model, stand_in.queries[0], len(stand_in.kept[0]))
@@ -321,8 +324,8 @@ class CompressContext(Measurement[CompressContextResult]):
             rows = range(len(data))
             if not treated_alike([intervention], self._stand_in(model, data), rows):
                 raise RunError(
-                    f"{intervention!r} differs between these prompts, and a context holds the keys and "
-                    "values of one. Give one prompt, or use compress_demonstrations."
+                    f"{intervention!r} differs between these prompts, but a context holds the keys "
+                    "and values of a single run. Give one prompt, or use compress_demonstrations."
                 )
         read = yield self.passes(model, data)
         return self._made(model, data, read, options.interventions)
@@ -394,7 +397,7 @@ class PredictBehind(Measurement[Predictions]):
         return {"compressed_context": {**known, "digest": context.digest}, "top_k": self.top_k}
 
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
-        """Refuse another model, and prompts with other demonstrations.
+        """Reject another model, and prompts with other demonstrations.
 
         Raises:
             ModelError: another model.
@@ -421,7 +424,7 @@ class PredictBehind(Measurement[Predictions]):
         return predictions(readout, data)
 
     def check_options(self, model: LanguageModel, data: PromptBatch, options: Options) -> None:
-        """Refuse interventions the keys and values were not computed under.
+        """Reject interventions the keys and values were not computed under.
 
         Raises:
             RunError: names the intervention.
@@ -432,7 +435,7 @@ class PredictBehind(Measurement[Predictions]):
             self._check_intervention(intervention, stand_in)
 
     def _check_intervention(self, intervention: Intervention, stand_in: StandIn) -> None:
-        """Refuse interventions that would have changed the given keys and values.
+        """Reject interventions that would have changed the given keys and values.
 
         Raises:
             RunError: names the intervention.
@@ -446,11 +449,12 @@ class PredictBehind(Measurement[Predictions]):
             or any(intervention.hooks(stand_in.demonstrations(row)) for row in rows)
         ):
             raise RunError(
-                f"{intervention!r} changes the demonstrations, but the keys and values of this context "
-                "were computed without it. Compress them again with interventions=."
+                f"{intervention!r} changes the demonstrations, but the keys and values of this "
+                "context were computed without it. Compress the demonstrations again with "
+                "interventions=."
             )
         if known and not treated_alike([intervention], stand_in, rows):
             raise RunError(
-                f"{intervention!r} differs between these prompts, and a context holds the keys and "
-                "values of one. Use compress_demonstrations."
+                f"{intervention!r} differs between these prompts, but a context holds the keys and "
+                "values of a single run. Use compress_demonstrations."
             )

@@ -1,4 +1,4 @@
-"""Demonstration compression: which short stand-in gives the answers of the whole demonstrations?
+"""Demonstration compression: which short stand-in preserves the answers of the full demonstrations?
 
 Each method keeps a few of the demonstrations' tokens; BOS, narrative and everything else before
 the first demonstration stay, and only the query follows:
@@ -56,10 +56,10 @@ class CompressDemonstrationsResult(StandInQuality):
     method: str
     kept: tuple[tuple[int, ...], ...]
     label_logits: Float[Tensor, "batch label"]
-    label_kept: Bool[Tensor, " batch"] = quantity("share of prompts", name="label_loyalty")
+    label_kept: Bool[Tensor, " batch"] = quantity("fraction of prompts", name="label_loyalty")
     word_overlap: Float[Tensor, " batch"] = quantity(OVERLAP, kind="outcome", name="word_loyalty")
     correct: Bool[Tensor, " batch"] | None = quantity(
-        "share of prompts", name="accuracy", default=None
+        "fraction of prompts", name="accuracy", default=None
     )
 
     @property
@@ -69,7 +69,7 @@ class CompressDemonstrationsResult(StandInQuality):
 
     @property
     def label_loyalty(self) -> Interval:
-        """Share of prompts whose predicted class is kept, with Wilson interval."""
+        """Fraction of prompts whose predicted class is kept, with Wilson interval."""
         return self.interval("label_loyalty")
 
     @property
@@ -79,7 +79,7 @@ class CompressDemonstrationsResult(StandInQuality):
 
     @property
     def accuracy(self) -> Interval:
-        """Share of prompts answered correctly, with Wilson interval.
+        """Fraction of prompts answered correctly, with Wilson interval.
 
         Raises:
             ResultError: if the true classes are not known.
@@ -167,7 +167,9 @@ compress_demonstrations = door(
     CompressDemonstrations,
     "compress_demonstrations",
     prompts="Prompts with demonstrations.",
-    interventions="Made in every pass. Text anchors are a prompt of their own, where interventions "
-    "act by the roles of its tokens; those that may go by position, because they do "
-    "not define `shares`, are refused there.",
+    interventions=(
+        "Applied in every pass. Text anchors are read as a separate prompt, in which "
+        "interventions act by token roles; those that may act by position, because they do not "
+        "define `shares`, raise an error there."
+    ),
 )

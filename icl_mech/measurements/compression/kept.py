@@ -58,22 +58,23 @@ def parts(prompt: Prompt, kept: Positions | None = None) -> Parts:
         bounds = Parts(spans[0].start, spans[-1].stop)
     elif kept is None:
         raise PromptError(
-            "These prompts were made from bare positions: which of their tokens are format and which "
-            "are text is not known. Give keep= (the positions to keep), or build them with "
+            "These prompts were built from bare positions, so format and text tokens cannot be "
+            "distinguished. Give keep= (the positions to keep), or build the prompts with "
             "build_prompts."
         )
     else:
         bounds = Parts(0, kept[-1] + 1)
         if bounds.query < prompt.label_spans[-1].stop:
             raise PromptError(
-                f"keep ends at position {kept[-1]}, inside the demonstrations (the last label word ends "
-                f"at {prompt.label_spans[-1].stop - 1}). In prompts made from bare positions the query "
-                "begins right after the last kept position, so keep the demonstrations' last token."
+                f"keep ends at position {kept[-1]}, inside the demonstrations (the last label word "
+                f"ends at {prompt.label_spans[-1].stop - 1}). In prompts built from bare "
+                "positions, the query begins right after the last kept position, so keep the last "
+                "token of the demonstrations."
             )
     if bounds.query > prompt.target:
         raise PromptError(
-            f"The demonstrations reach position {bounds.query - 1}, the target is at {prompt.target}; "
-            "a compressed prompt needs its query after them."
+            f"The demonstrations extend to position {bounds.query - 1}, but the target is at "
+            f"{prompt.target}; a compressed prompt needs its query after the demonstrations."
         )
     return bounds
 
@@ -91,8 +92,9 @@ def anchor_positions(prompt: Prompt) -> Positions:
     formatted = any(span.role == "format" and span.demo is not None for span in prompt.spans)
     if not formatted and prompt.kind != "vocabulary":
         raise PromptError(
-            "The demonstrations have no format tokens: in prompts found in raw text they are part of "
-            "the texts. Build the prompts with build_prompts, or give keep= (the positions to keep)."
+            "The demonstrations have no format tokens: in prompts from raw text, these are part "
+            "of the texts. Build the prompts with build_prompts, or give keep= (the positions to "
+            "keep)."
         )
     return tuple(
         position
@@ -149,13 +151,15 @@ def given_positions(keep: Any, prompts: PromptBatch) -> list[Positions]:
     try:
         plain = keep.tolist() if hasattr(keep, "tolist") else list(keep)
     except TypeError as error:
-        raise PromptError(f"keep={keep!r}; expected positions, one row per prompt.") from error
+        raise PromptError(
+            f"keep={keep!r}; expected one row of positions per prompt, or a single row for all."
+        ) from error
     nested = [row.tolist() if hasattr(row, "tolist") else row for row in plain]
     rows = nested if nested and isinstance(nested[0], Sequence) else [nested] * len(prompts)
     if len(rows) != len(prompts):
         raise PromptError(
             f"keep has {len(rows)} rows for {len(prompts)} prompts; give one row of positions per "
-            "prompt, or a single one for all."
+            "prompt, or a single row for all."
         )
     return [
         _checked(row, prompt, n) for n, (row, prompt) in enumerate(zip(rows, prompts, strict=True))
@@ -178,18 +182,20 @@ def _checked(row: object, prompt: Prompt, number: int) -> Positions:
     where = f"keep of prompt {number}"
     kept: Positions = conformed(where, row, POSITIONS, PromptError)
     if not kept:
-        raise PromptError(f"{where} is empty; for prompts without demonstrations use shots=0.")
+        raise PromptError(f"{where} is empty. For prompts without demonstrations use shots=0.")
     if list(kept) != sorted(set(kept)):
-        raise PromptError(f"{where} is {list(kept)}; positions must ascend, each once.")
+        raise PromptError(
+            f"{where} is {list(kept)}; positions must be in ascending order without duplicates."
+        )
     if kept[0] < 0 or kept[-1] >= len(prompt):
         wrong = kept[0] if kept[0] < 0 else kept[-1]
         raise PromptError(
-            f"{where} holds {wrong}; the prompt has positions 0 to {len(prompt) - 1}."
+            f"{where} contains {wrong}, but the prompt has positions 0 to {len(prompt) - 1}."
         )
     end = parts(prompt, kept).query
     if kept[-1] >= end:
         raise PromptError(
-            f"{where} holds {kept[-1]}, which belongs to the query (it begins at {end}); the query is "
-            "always read in full, so keep names positions before it."
+            f"{where} contains {kept[-1]}, which belongs to the query (it begins at {end}). The "
+            "query is always read in full, so keep only positions before it."
         )
     return kept

@@ -171,18 +171,20 @@ class Comparison:
     measure_speed: bool
 
     def check(self, model: LanguageModel, prompts: PromptBatch) -> None:
-        """Refuse options that contradict each other, and prompts that lack something a method needs.
+        """Reject options that contradict each other, and prompts that lack something a method needs.
 
         Raises:
             RunError: says which options, or a model that would misplace queries.
             PromptError: prompts this model or a method cannot take.
         """
         if len(set(self.methods)) < len(self.methods):
-            raise RunError(f"methods={list(self.methods)}; name at least one, each once.")
+            raise RunError(
+                f"methods={list(self.methods)}; name at least one method, without duplicates."
+            )
         if self.keep is not None and "hidden_random_top" in self.methods:
             raise RunError(
-                "hidden_random_top draws positions itself, so keep= has no meaning; give the positions "
-                "with method='hidden_random'."
+                "hidden_random_top draws the positions itself, so keep= has no effect. To choose "
+                "the positions, use method='hidden_random'."
             )
         check_top_k(self.top_k, model.info)
         check_fits(model, prompts)
@@ -300,11 +302,11 @@ class Compression(Measurement[R]):
         """Build the result from the outcome."""
 
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
-        """Refuse what `Comparison.check` refuses."""
+        """Reject what `Comparison.check` rejects."""
         self.comparison.check(model, data)
 
     def check_options(self, model: LanguageModel, data: PromptBatch, options: Options) -> None:
-        """Refuse interventions that may act by position where text anchors are read.
+        """Reject interventions that may act by position where text anchors are read.
 
         Raises:
             RunError: names the intervention.
@@ -359,7 +361,7 @@ def same_demonstrations(prompts: PromptBatch, queries: Sequence[int]) -> list[li
 def refuse_positions(
     methods: Sequence[Method], interventions: Sequence[Intervention], prompts: PromptBatch
 ) -> None:
-    """Refuse interventions that may act by position where text anchors are read, which are separate prompts.
+    """Reject interventions that may act by position where text anchors are read, which are separate prompts.
 
     Raises:
         RunError: names the intervention.
@@ -368,12 +370,13 @@ def refuse_positions(
         return
     for intervention in interventions:
         given = isinstance(intervention, NamedCut) and intervention.by_number
-        # In no tokens at all everything does the same, but for those that say nothing about it.
+        # On zero tokens all interventions act alike, except those that do not define `shares`.
         if given or not intervention.shares(prompts, 0):
             raise RunError(
-                f"{intervention!r} may go by positions of the full prompt; text_anchor reads the kept "
-                "tokens as a prompt of their own, where other tokens stand there. Leave text_anchor "
-                "out, or define shares() if the intervention goes by the tokens' roles."
+                f"{intervention!r} may depend on positions in the full prompt, but text_anchor "
+                "reads the kept tokens as a separate prompt with other positions. Leave "
+                "text_anchor out, or define shares() if the intervention depends on token roles "
+                "only."
             )
 
 

@@ -11,7 +11,7 @@ from icl_mech.metrics import Interval
 from icl_mech.results import Quantity, Result
 from icl_mech.results.prompts import answer_kind
 
-OVERLAP = "overlap of the likeliest next tokens"
+OVERLAP = "overlap of the top next tokens"
 """Unit of word loyalty."""
 
 
@@ -44,7 +44,9 @@ class StandInQuality(Result):
         """Label loyalty, word loyalty and accuracy, and the accuracy of full in-context learning if it is known."""
         quantities = super().quantities()
         if self.full_correct is not None:
-            quantities["full_accuracy"] = Quantity((), self.full_correct, unit="share of prompts")
+            quantities["full_accuracy"] = Quantity(
+                (), self.full_correct, unit="fraction of prompts"
+            )
         return quantities
 
     @property
@@ -87,10 +89,12 @@ class StandInQuality(Result):
 
 
 def check_known(correct: Tensor | None) -> None:
-    """Refuse accuracy of prompts whose true classes are not known.
+    """Reject accuracy of prompts whose true classes are not known.
 
     Raises:
         ResultError: without answers.
     """
     if correct is None:
-        raise ResultError("These prompts have no answers; accuracy needs them.")
+        raise ResultError(
+            "These prompts have no answers, which accuracy needs; build them with answers."
+        )

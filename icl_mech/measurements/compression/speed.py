@@ -27,9 +27,9 @@ MEASURED = 8
 SPEED_UP = Definition(
     "speed-up",
     r"\frac{t_{\text{full}}}{t_{\text{compressed}}}",
-    "Time of full prompts without a cache over that of queries on the compressed cache, "
-    "whose building is not counted; beside it queries on the full cache of the "
-    "demonstrations over queries on the compressed one. Medians of repeats.",
+    "Time of full prompts without a cache divided by that of queries on the compressed cache, "
+    "excluding the time to build it. A second ratio compares queries on the full cache of the "
+    "demonstrations with queries on the compressed one. Medians of repeats.",
     "Wang et al. 2023, Label Words are Anchors, §3.2",
 )
 

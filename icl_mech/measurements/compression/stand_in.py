@@ -273,7 +273,7 @@ class BehindContext(Batched):
         """All queries for one work, then for the next."""
         for number, work in enumerate(works):
             for rows in self.stand_in.alike(range(len(self.stand_in.prompts))):
-                # What acts there has acted, when the keys and values were computed.
+                # Interventions on the context were applied when its keys and values were computed.
                 work.acting(self.stand_in.demonstrations(rows[0]))
                 for segment in self.stand_in.behind(
                     self.cache, rows, tokens=self.tokens, size=self.size
@@ -312,7 +312,7 @@ def together(rows: Sequence[int], key: Callable[[int], Hashable]) -> list[list[i
 def alone(prompt: Prompt, kept: Positions, query: int) -> Prompt:
     """The kept tokens followed by the query, as a separate prompt with its roles.
 
-    What is left of a label word without its first token is format.
+    The rest of a label word whose first token is dropped counts as format.
     """
     places = (*kept, *range(query, len(prompt)))
     staying = set(places)
@@ -344,7 +344,7 @@ def alone(prompt: Prompt, kept: Positions, query: int) -> Prompt:
 def misplaced(model: LanguageModel, first: int, kept: int) -> RunError:
     """The error for a model that would misplace a query."""
     return RunError(
-        f"{model.info.name!r} ({model.info.library}) counts positions itself, so a query cannot stand at "
-        f"position {first} after {kept} kept tokens. Load it with icl_mech.load_model, or use "
-        "method='text_anchor'."
+        f"{model.info.name!r} ({model.info.library}) counts positions itself, so it cannot place a "
+        f"query at position {first} after {kept} kept tokens. Load it with icl_mech.load_model, or "
+        "use method='text_anchor'."
     )

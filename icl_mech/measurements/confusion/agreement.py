@@ -148,24 +148,36 @@ def limits(
 ) -> Iterator[str]:
     """Limitations of these numbers, one sentence each."""
     if len(labels) == 2:
-        yield "two classes are one pair, whose distance is 1 by construction: nothing to rank"
+        yield (
+            "with two classes there is a single pair, whose distance is 1 by construction: "
+            "nothing to rank"
+        )
     known, lacking = measured.correlation[0].isfinite(), measured.correlation[1].isnan()
     if measured.redrawn is not None and bool((known & lacking).any()):
-        yield "a correlation that all resamples share, or of too few prompts, has no interval"
+        yield (
+            "a correlation that is identical in all resamples, or rests on too few prompts, has "
+            "no interval"
+        )
     if len(labels) == 3:
-        yield "three classes are three pairs: without ties the correlation can only be ±0.5 or ±1"
+        yield (
+            "with three classes there are three pairs: without ties the correlation can only be "
+            "±0.5 or ±1"
+        )
     absent = [name for c, name in enumerate(labels) if c not in measured.present]
     if absent:
         yield f"no prompt has the true class {', '.join(absent)}: its pairs are not measured"
     perfect = int((measured.auc[0].triu(1) == 1).sum())
     if perfect > 1:
-        yield f"{perfect} pairs are told apart perfectly (AUC 1), so their order is not known"
+        yield f"{perfect} pairs are distinguished perfectly (AUC 1), so they cannot be ranked"
     alike = [
         layer for layer, apart in zip(layers, distances, strict=True) if bool(apart.isnan().any())
     ]
     if alike:
-        yield f"no distances in layer {', '.join(map(str, alike))}: queries or keys are all alike there"
+        yield (
+            f"no distances in layer {', '.join(map(str, alike))}: all queries or all keys are "
+            "identical there"
+        )
     if measured.redrawn is None:
-        yield "no intervals: some class is so rare that resamples lose it"
+        yield "no intervals: a class is so rare that resamples miss it"
     elif measured.redrawn:
-        yield f"{measured.redrawn} resamples lost a class and were drawn again"
+        yield f"{measured.redrawn} resamples missed a class and were redrawn"

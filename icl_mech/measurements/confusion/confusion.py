@@ -64,32 +64,33 @@ DEFINITIONS = (
         "predicted confusion",
         r"d_{a,b} = \frac{\lVert \tilde{k}_a - \tilde{k}_b \rVert}{\max_{a', b'} "
         r"\lVert \tilde{k}_{a'} - \tilde{k}_{b'} \rVert}",
-        "Distance between the keys k of two classes' label words in one layer, all heads together, "
-        "projected on the principal directions of the target's queries and multiplied by their "
-        "singular values; averaged over prompts and divided by the largest. 0 is most confusable.",
+        "Distance between the keys k of two classes' label words in one layer, over all heads, "
+        "projected on the principal directions of the target's queries and scaled by their "
+        "singular values; averaged over prompts and divided by the largest distance. 0 is most "
+        "confusable.",
         SOURCE,
     ),
     Definition(
         "measured confusion",
         r"\text{ROC-AUC}\left(\frac{P(a)}{P(b)}\right)",
-        "How well the ratio of the two label words' probabilities tells prompts whose true class is "
-        "a from those whose true class is b: 1 always, 0.5 no better than chance.",
+        "How well the ratio of the two label words' probabilities separates prompts whose true "
+        "class is a from those whose true class is b: 1 is perfect, 0.5 chance.",
         SOURCE,
     ),
     Definition(
         "rank correlation",
         r"\rho = \text{corr}\left(\text{rank}(d_{a,b}), \text{rank}(\text{AUC}_{a,b})\right)",
-        "Spearman correlation of both over the pairs of classes that were measured.",
+        "Spearman correlation between the two over all measured pairs of classes.",
         SOURCE,
     ),
     Definition(
         "permutation p-value",
         r"p = \frac{1}{C!} \sum_{\pi} \left[\rho(d_{a,b}, \text{AUC}_{\pi(a),\pi(b)}) \geq "
         r"\rho(d_{a,b}, \text{AUC}_{a,b})\right]",
-        "Share of all orders of the C classes (more than 10 000: of as many drawn ones, seed 0, and the "
-        "given one) in which one table with its classes renamed agrees with the other at least as well. "
-        "One-sided. The interval is over prompts, with these classes; the p-value is over classes, "
-        "with these prompts. A positive statement needs both.",
+        "Fraction of all orders of the C classes (for more than 10 000: of as many drawn with "
+        "seed 0, and the actual one) in which one table with renamed classes agrees with the "
+        "other at least as well. One-sided. The interval is over prompts with the classes fixed, "
+        "the p-value over classes with the prompts fixed. A claim needs both.",
         "Mantel 1967",
     ),
 )
@@ -215,7 +216,7 @@ class ConfusionResult(Result):
         elsewhere = self.provenance.get("variants", {}).get("contexts") is not None
         if len(self.per_prompt) == len(self.answers) and not elsewhere:
             apart = self.per_prompt[:, :, first, second]
-            unit = "distance, share of the largest"
+            unit = "distance, fraction of the largest"
             quantities["distance"] = Quantity(("layer", "pair"), apart, distances, unit)
         return quantities
 
@@ -243,7 +244,9 @@ class ConfusionResult(Result):
             ResultError: it was not read.
         """
         if layer not in self.layers:
-            raise ResultError(f"Layer {layer} was not read; there are {list(self.layers)}.")
+            raise ResultError(
+                f"Layer {layer} was not read; available layers are {list(self.layers)}."
+            )
         return self.layers.index(layer)
 
     @property
@@ -296,7 +299,7 @@ class ConfusionResult(Result):
         above, below, smallest = (float(p[self.index(self.layer)]) for p in self.relabelled)
         return Controlled.of(self.rank_correlation(), relabelled=(above, below, smallest))
 
-    # --- what sentences speak of ---
+    # --- facts for the summary ---
 
     @property
     def count(self) -> int:
@@ -406,7 +409,7 @@ class Confusion(Measurement[ConfusionResult]):
         return False
 
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
-        """Refuse prompts, contexts and options that cannot be compared.
+        """Reject prompts, contexts and options that cannot be compared.
 
         Raises:
             RunError: a layer, context or number of components out of range, or a model without
@@ -422,21 +425,24 @@ class Confusion(Measurement[ConfusionResult]):
             )
         if self.layer is not None and not 0 <= self.layer < info.n_layers:
             raise RunError(
-                f"layer={self.layer}; {info.name!r} has layers 0 to {info.n_layers - 1}."
+                f"layer={self.layer}, but {info.name!r} has layers 0 to {info.n_layers - 1}."
             )
         if not data.has_answers:
             raise PromptError(
-                "Measured confusion needs the true classes; give answers= when building the prompts."
+                "Measured confusion needs the true classes; give answers= when building the "
+                "prompts."
             )
         contexts = self.contexts or data
         if self.context is not None and not 0 <= self.context < len(contexts):
-            raise RunError(f"context={self.context}; there are {len(contexts)} contexts.")
+            raise RunError(
+                f"context={self.context}, but there are {len(contexts)} contexts, counted from 0."
+            )
         check_contexts(contexts, self._chosen(data))
         for prompts in (contexts, self.query_prompts or data):
             if prompts[0].label_words != data[0].label_words:
                 raise PromptError(
-                    f"Contexts and query_prompts must have the label words of the prompts "
-                    f"({', '.join(data.labels)}), found {', '.join(prompts.labels)}."
+                    "Contexts and query_prompts must have the same label words as the prompts "
+                    f"({', '.join(data.labels)}); found {', '.join(prompts.labels)}."
                 )
 
     def steps(
@@ -488,7 +494,7 @@ class Confusion(Measurement[ConfusionResult]):
         directions = principal_directions(queries, self.components)
         if self.layer is not None and directions[0].shape[1] == 0:
             raise ResultError(
-                f"The queries of layer {self.layer} are all alike ({queries.shape[1]} prompts), so "
+                f"All queries of layer {self.layer} are identical ({queries.shape[1]} prompts), so "
                 "they have no principal direction; use more prompts or a later layer."
             )
         distances = key_distances(keys, directions)
@@ -501,6 +507,6 @@ class Confusion(Measurement[ConfusionResult]):
 diagnose_confusion = door(
     Confusion,
     "diagnose_confusion",
-    prompts="Prompts with answers; the measured confusion is theirs.",
-    interventions="Made in every pass: keys, queries and predictions are those under them.",
+    prompts="Prompts with answers, on which confusion is measured.",
+    interventions="Applied in every pass, so to keys, queries and predictions alike.",
 )

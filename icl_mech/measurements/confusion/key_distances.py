@@ -124,7 +124,7 @@ def key_distances(
 
 
 def check_contexts(contexts: PromptBatch, chosen: Sequence[int]) -> None:
-    """Refuse contexts that do not display every class before their targets.
+    """Reject contexts that do not display every class before their targets.
 
     Raises:
         PromptError: names the first such context.
@@ -135,6 +135,7 @@ def check_contexts(contexts: PromptBatch, chosen: Sequence[int]) -> None:
         missing = [name for c, name in enumerate(prompt.labels) if c not in known]
         if missing:
             raise PromptError(
-                f"Context {number} has no demonstration of {', '.join(map(repr, missing))} before its "
-                "target, so there is no key to compare; build the prompts with shots >= 1."
+                f"Context {number} has no demonstration of {', '.join(map(repr, missing))} before "
+                "its target, so that class has no key to compare. Build the prompts with shots >= "
+                "1."
             )

@@ -67,21 +67,21 @@ DEFINITIONS = (
         "AUC of a layer",
         r"\text{AUC}_l = \frac{2}{C (C-1)} \sum_{a < b} \text{ROC-AUC}_{a,b}\left("
         r"\frac{A_l(q, \cdot)}{\sum_c A_l(q, c)}, \hat{y}\right)",
-        "How well attention tells the predicted class ŷ: rows normalised to sum 1, ROC-AUC one "
-        "class against one other, averaged over pairs of classes. 0.5 is chance, 1 means that the "
-        "predicted class always gets more attention. Classes never predicted are left out.",
+        "How well attention predicts the predicted class ŷ: rows normalised to sum 1, one-vs-one "
+        "ROC-AUC averaged over pairs of classes. 0.5 is chance; 1 means that the predicted class "
+        "always receives more attention. Classes that are never predicted are excluded.",
         SOURCE,
     ),
     Definition(
         "cumulative share R",
         r"R_l = \frac{\sum_{i \le l} (\text{AUC}_i - 0.5)}{\sum_i (\text{AUC}_i - 0.5)}",
-        "Share of the whole that the layers up to l (included) give. R ends at 1 and may leave "
-        "[0, 1]; where the denominator is not clearly above 0 it is undefined.",
+        "Fraction of the total contributed by the layers up to and including l. R ends at 1 and "
+        "may leave [0, 1]; it is undefined unless the denominator is clearly above 0.",
         SOURCE,
     ),
 )
 
-AUC, SHARE = "AUCROC of attention to label words", "R: share of its sum up to this layer"
+AUC, SHARE = "AUCROC of attention to label words", "R: fraction of its sum up to this layer"
 
 FEW = 5
 """Classes with fewer prompts are named: resampling them cannot show their uncertainty."""
@@ -216,7 +216,7 @@ class ExtractionResult(Result):
             "attention": Quantity(("layer", "label"), self.attention, unit=unit, kind="amount"),
         }
 
-    # --- what sentences and figures speak of ---
+    # --- facts for summary and figures ---
 
     @property
     def matching_and_others(
@@ -355,14 +355,17 @@ class Extraction(Measurement[ExtractionResult]):
     truth: Truth = "prediction"
     two_classes: TwoClasses = "normalised"
 
-    why_not = "it asks whether attention to the label words of a class tells the answer, and here no demonstration shows the answer's class"
+    why_not = (
+        "it tests whether attention to a class's label words predicts the answer, and here no "
+        "demonstration shows the answer's class"
+    )
 
     def reads_first_tokens(self) -> bool:
         """False: whole words are scored where the prompts say so."""
         return False
 
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
-        """Refuse prompts without label words to attend to, or without the truth asked for.
+        """Reject prompts without label words to attend to, or without the truth asked for.
 
         Raises:
             PromptError: no demonstrations, or no answers for `truth="gold"`.
@@ -391,7 +394,9 @@ extraction = door(
     Extraction,
     "extraction",
     prompts="Prompts with at least one demonstration each.",
-    interventions="Made during the pass; attention and prediction are those of the changed model.",
+    interventions=(
+        "Applied during the pass; attention and prediction are those of the modified model."
+    ),
 )
 
 
@@ -401,7 +406,8 @@ def share_note(fields: dict[str, Any]) -> tuple[str, ...]:
     if not fields["auc"].isfinite().any() or clearly_positive(fields["sums"][0]):
         return ()
     return (
-        f"R undefined: its denominator, the sum of AUC − 0.5, is {said(denominator)}, not clearly above 0",
+        f"R undefined: its denominator, the sum of AUC − 0.5, is {said(denominator)}, not clearly "
+        "above 0",
     )
 
 
@@ -422,13 +428,13 @@ def _notes(
         notes.append(f"fewer than {FEW} prompts of {', '.join(few)}: intervals are too narrow")
     dropped = [label for c, label in enumerate(labels) if c not in classes]
     if dropped:
-        notes.append(f"left out, no prompt: {', '.join(dropped)}")
+        notes.append(f"left out because no prompt counts as it: {', '.join(dropped)}")
     empty = empty_layers(attention[..., list(classes)].nan_to_num(1.0)).nonzero()[:, 0].tolist()
     if empty:
         layers = ", ".join(map(str, empty))
-        notes.append(f"no attention to label words, so AUC 0.5, in layer {layers}")
+        notes.append(f"no attention to label words (AUC 0.5) in layer {layers}")
     if no_intervals:
-        notes.append("no intervals: hardly any resample holds all classes")
+        notes.append("no intervals: hardly any resample contains all classes")
     elif redrawn:
-        notes.append(f"{redrawn} resamples that lost a class redrawn ({RESAMPLES} used)")
+        notes.append(f"{redrawn} resamples without all classes were redrawn ({RESAMPLES} used)")
     return tuple(notes)

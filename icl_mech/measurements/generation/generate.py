@@ -51,18 +51,19 @@ DEFINITIONS = (
     Definition(
         "attention of a step to a span",
         r"m_l(t, S) = \frac{1}{H} \sum_h \sum_{j \in S} A_{l,h}[t, j]",
-        "Attention in layer l of the row t that writes a token (the row of the token before it) to the "
-        "columns of span S, mean over the H heads. Over all spans it adds up to 1.",
+        "Attention in layer l from row t, which writes a token (it belongs to the token before "
+        "it), to the columns of span S, averaged over the H heads. Over all spans it sums to 1.",
     ),
     Definition(
         "lift",
         r"\frac{m_l(t, S)}{|S| / (t + 1)}",
-        "The same over the share of columns that the span has: 1 is what even attention gives.",
+        "The same divided by the span's fraction of the columns: 1 corresponds to uniform "
+        "attention.",
     ),
 )
 
 NONE = -1
-"""Stands for a token after the end of a text."""
+"""Marks positions after the end of a text."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -120,7 +121,7 @@ class GenerateResult(Result):
             dims, mass = ("layer", "span"), self.attention.nanmean(1)
             quantities["attention"] = Quantity(dims, mass, unit="attention", kind="amount")
             quantities["lift"] = Quantity(
-                dims, self._lift(), unit="times an even share", kind="amount"
+                dims, self._lift(), unit="relative to uniform attention", kind="amount"
             )
         return quantities
 
@@ -138,7 +139,8 @@ class GenerateResult(Result):
         """
         if self.attention is None or self.sizes is None:
             raise ResultError(
-                "No attention was read while these texts were written; generate with attention=True."
+                "No attention was recorded while these texts were generated; generate with "
+                "attention=True."
             )
         return self.attention, self.sizes
 
@@ -154,7 +156,9 @@ class GenerateResult(Result):
         attention, sizes = self.attention_and_sizes()
         places = [place for place, name in enumerate(self.spans) if name.startswith(kind)]
         if not places:
-            raise ResultError(f"No span is called {kind!r}; there are {', '.join(self.spans)}.")
+            raise ResultError(
+                f"No span is called {kind!r}; available spans are {', '.join(self.spans)}."
+            )
         mass = attention[..., late(attention.shape[2]), :].double().mean(2)[..., places].sum(-1)
         share = sizes[..., places].sum(-1) / sizes.sum(-1)
         share = torch.where(share > 0, share, torch.nan)
@@ -277,8 +281,8 @@ class Generate(Measurement[GenerateResult]):
         _ = self.choice
         if self.over_trust is not None and (self.do_sample or self.context is not None):
             raise RunError(
-                "over_trust judges the likeliest candidates after whole prompts; leave out do_sample and "
-                "context."
+                "over_trust ranks the top candidates after whole prompts, so it cannot be "
+                "combined with do_sample or context. Leave them out."
             )
 
     @property
@@ -287,7 +291,7 @@ class Generate(Measurement[GenerateResult]):
         return Choice(self.do_sample, self.temperature, self.top_k, self.top_p, self.seed)
 
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
-        """Refuse prompts without room for the text after them.
+        """Reject prompts without room for the text after them.
 
         Raises:
             PromptError: a prompt and its text are longer than the context.
@@ -298,10 +302,10 @@ class Generate(Measurement[GenerateResult]):
         if self.context is not None:
             PredictBehind(self.context, 1).check(model, data)
             if any(prompt.target != len(prompt) - 1 for prompt in data):
-                raise PromptError("After a context, prompts must end with their targets.")
+                raise PromptError("Prompts that follow a context must end with their targets.")
 
     def check_options(self, model: LanguageModel, data: PromptBatch, options: Options) -> None:
-        """Refuse interventions a context was not made under, and recomputing the context.
+        """Reject interventions a context was not made under, and recomputing the context.
 
         Raises:
             RunError: names the intervention or the option.
@@ -311,8 +315,8 @@ class Generate(Measurement[GenerateResult]):
         PredictBehind(self.context, 1).check_options(model, data, options)
         if options.path == "whole":
             raise RunError(
-                "path='whole' computes every position again, and a context holds keys and values of some; "
-                "leave it out."
+                "path='whole' recomputes every position, but a context holds the keys and values "
+                "of only some. Leave path='whole' out."
             )
 
     def passes(self, model: LanguageModel, data: PromptBatch) -> Sequence[Pass]:
@@ -353,7 +357,7 @@ class Generate(Measurement[GenerateResult]):
             stand_in, cache = self.context.stand_in(model, data), self.context.cache(model)
             loop.writer.acting(stand_in.demonstrations(0))
             for rows in stand_in.alike(range(len(data))):
-                # One by one: padding would stand between the query and what is written.
+                # One by one: padding would come between the query and the generated text.
                 yield from stand_in.behind(cache, rows, tokens=1, size=1)
             return
         lengths = [len(prompt) + self.max_new_tokens for prompt in data]
@@ -442,20 +446,20 @@ def _attention(
 
 
 def check_count(count: int) -> None:
-    """Refuse texts without tokens.
+    """Reject texts without tokens.
 
     Raises:
         RunError: gives the allowed values.
     """
     if count < 1:
         raise RunError(
-            f"max_new_tokens={count}; at least one token must be written. What the model would write "
-            "next is what predict gives."
+            f"max_new_tokens={count}, but at least one token must be generated. For the next-token "
+            "prediction alone, use predict."
         )
 
 
 def check_room(model: LanguageModel, prompts: PromptBatch, count: int) -> None:
-    """Refuse prompts whose texts would not fit into the context.
+    """Reject prompts whose texts would not fit into the context.
 
     Raises:
         PromptError: names the prompt and the available room.
@@ -463,27 +467,31 @@ def check_room(model: LanguageModel, prompts: PromptBatch, count: int) -> None:
     """
     if isinstance(model, ServerModel):
         raise RunError(
-            f"{model.info.name!r} runs on a server, where texts cannot be written step by step; load it "
-            "here with icl_mech.load_model."
+            f"{model.info.name!r} runs on a server, which cannot generate text step by step. Load "
+            "it locally with icl_mech.load_model."
         )
     check_fits(model, prompts)
     for number, prompt in enumerate(prompts):
         room = model.info.n_ctx - len(prompt)
         if count > room:
             raise PromptError(
-                f"Prompt {number} has {len(prompt)} tokens, which leaves room for {room} new ones in the "
-                f"context of {model.info.name!r} ({model.info.n_ctx}); max_new_tokens is {count}. Use "
-                "fewer, or a shorter prompt."
+                f"Prompt {number} has {len(prompt)} tokens, which leaves room for {room} new ones "
+                f"in the context of {model.info.name!r} ({model.info.n_ctx}), but max_new_tokens "
+                f"is {count}. Use fewer new tokens or a shorter prompt."
             )
 
 
 generate = door(
     Generate,
     "generate",
-    prompts="What is continued, after the last token of each.",
-    interventions="In place in every pass. What goes by positions or roles of the prompt changes "
-    "rows of the prompt, not new ones; what acts at all positions changes new rows too. "
-    "By default those the context was made under.",
-    path="`auto`: each step computes one row on kept keys and values; `whole`: it computes the "
-    "whole text again. Both give the same numbers.",
+    prompts="Prompts to continue, each after its last token.",
+    interventions=(
+        "Applied in every pass. Interventions that act by positions or roles of the prompt change "
+        "its rows, not new ones; those that act at all positions change new rows too. By default, "
+        "the interventions the context was made with."
+    ),
+    path=(
+        "`auto`: each step computes one row using the cached keys and values; `whole`: it "
+        "recomputes the whole text. Both give the same numbers."
+    ),
 )

@@ -49,15 +49,15 @@ class Choice:
         check_fields(self)
         if not 0 < self.temperature < float("inf"):
             raise RunError(
-                f"temperature={self.temperature}; it must be a number above 0. The likeliest token "
-                "every time is do_sample=False."
+                f"temperature={self.temperature}, but it must be a finite number above 0. For "
+                "greedy decoding use do_sample=False."
             )
         if self.top_p is not None and not 0 < self.top_p <= 1:
-            raise RunError(f"top_p={self.top_p}; it is a probability, above 0 and at most 1.")
+            raise RunError(f"top_p={self.top_p}, but it is a probability: above 0 and at most 1.")
         if not self.do_sample and (self.temperature, self.top_k, self.top_p) != (1.0, None, None):
             raise RunError(
-                "temperature, top_k and top_p are of drawn texts, and do_sample=False writes the "
-                "likeliest token; set do_sample=True or leave them out."
+                "temperature, top_k and top_p apply only to sampling, but do_sample=False decodes "
+                "greedily. Set do_sample=True, or leave them out."
             )
 
     def draws(self, number: int) -> np.random.Generator:
@@ -143,18 +143,20 @@ class Stops:
         """
         if model.tokenizer is None:
             raise RunError(
-                f"{model.info.name!r} has no tokenizer, which is needed to write texts; load the model with "
-                "its tokenizer."
+                f"{model.info.name!r} has no tokenizer, which is needed to generate text. Load the "
+                "model with its tokenizer."
             )
         given = [stop] if isinstance(stop, str | int) else list(stop)
         words = tuple(end for end in given if isinstance(end, str))
         ids = frozenset(end for end in given if isinstance(end, int))
         if "" in words:
-            raise RunError("stop holds an empty text, at which nothing could be written.")
+            raise RunError(
+                "stop contains an empty text, which would stop generation at once. Leave it out."
+            )
         outside = [token for token in ids if not 0 <= token < model.info.d_vocab]
         if outside:
             raise RunError(
-                f"stop names token {outside[0]}; the vocabulary of {model.info.name!r} has "
+                f"stop contains token {outside[0]}, but the vocabulary of {model.info.name!r} has "
                 f"{model.info.d_vocab} tokens, counted from 0."
             )
         return cls(model.tokenizer, end_tokens(model), ids, words)

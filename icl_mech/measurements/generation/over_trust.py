@@ -63,7 +63,9 @@ class OverTrust:
         """
         check_fields(self)
         if not 0 <= self.weight < float("inf"):
-            raise RunError(f"weight={self.weight}; the penalty's weight is 0 or above.")
+            raise RunError(
+                f"weight={self.weight}, but the weight of the penalty must be 0 or more."
+            )
 
 
 @dataclass(frozen=True, eq=False)

@@ -71,7 +71,7 @@ class AblationResult(OwnChoices, Result):
         conditions: Names; the first is `none`, random draws are called `random heads`.
         tie_counts: Number of scores that are ties, nearly ties, and in all, by condition and side.
         n_labels, reachable: Number of classes, and calibrated accuracy of a perfect classifier, or None.
-        own_choices: Answers are choices of each prompt, whose accuracy is not calibrated.
+        own_choices: True if each prompt has its own choices as answers; accuracy is then not calibrated.
     """
 
     shows: ClassVar[tuple[str, ...]] = ("change", "accuracy")
@@ -101,7 +101,7 @@ class AblationResult(OwnChoices, Result):
         changes, gap = scores - scores[:, :1], self.scores[0, 0] - self.scores[0, 1]
         dims = ("condition", "side")
         low, high = mean_ends(changes, "change")
-        low[0] = high[0] = 0.0  # beside itself
+        low[0] = high[0] = 0.0  # relative to itself
         labels = None if self.own_choices else self.n_labels
         known, unit = score_interval(scores, n_labels=labels), self._named("calibrated accuracy")
         quantities = {
@@ -112,7 +112,7 @@ class AblationResult(OwnChoices, Result):
         if self.has_gap:
             closed = function_of_means(scores, gap_reduction)
             quantities["gap_reduction"] = Quantity(
-                dims[:1], scores, closed, "share of the gap", closed_ends(scores)
+                dims[:1], scores, closed, "fraction of the gap", closed_ends(scores)
             )
         return quantities
 
@@ -135,7 +135,8 @@ class AblationResult(OwnChoices, Result):
         places = [i for i, name in enumerate(self.conditions) if name == condition]
         if not places:
             raise ResultError(
-                f"No condition {condition!r}. {near_matches(condition, set(self.conditions))}"
+                f"There is no condition {condition!r}. "
+                f"{near_matches(condition, set(self.conditions))}"
             )
         return places
 
@@ -272,7 +273,7 @@ class Ablation(Conditions, PairMeasurement[AblationResult]):
     takes = ANSWER_KINDS
 
     def check(self, model: LanguageModel, data: Pair) -> None:
-        """Refuse conditions that cannot be ablated, and sets that cannot be compared.
+        """Reject conditions that cannot be ablated, and sets that cannot be compared.
 
         Raises:
             PromptError: sets that are not pairs.
@@ -317,5 +318,5 @@ ablation = door(
     then=("what",),
     true="Prompts with true demonstrations.",
     false="The same prompts with false ones.",
-    interventions="Made in every run, the unablated one included.",
+    interventions="Applied in every run, including the unablated one.",
 )

@@ -39,13 +39,14 @@ def random_heads(
     outside = [head for head in chosen if not (0 <= head[0] < n_layers and 0 <= head[1] < n_heads)]
     if outside:
         raise RunError(
-            f"Head {outside[0]} does not exist; the model has {n_layers} layers of {n_heads} heads."
+            f"Head {outside[0]} does not exist; the model has {n_layers} layers with {n_heads} "
+            "heads each."
         )
     taken = {(layer, head) for layer, head in (*chosen, *without)}
     if len(set(chosen)) > n_layers * n_heads - len(taken):
         raise RunError(
-            f"{len(set(chosen))} of {n_layers * n_heads} heads are chosen: too few others for a "
-            "random control."
+            f"{len(set(chosen))} of {n_layers * n_heads} heads are chosen, which leaves too few "
+            "others for a random control."
         )
     wanted = Counter(layer for layer, _ in set(chosen))
     used = Counter(layer for layer, _ in taken)

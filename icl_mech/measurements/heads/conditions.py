@@ -32,9 +32,10 @@ NONE, CHOSEN, RANDOM = "none", "chosen heads", "random heads"
 ABLATION = Definition(
     "ablation",
     r"z_h[q] = 0",
-    "At the last token of the prompt the output of a head (or of whole attention layers, MLPs or "
-    "blocks) is set to 0; biases of the layer stay. The variant “uniform attention” lets the head "
-    "attend to all earlier tokens alike, “mean” puts its mean over the prompts in.",
+    "At the last token of the prompt, the output of a head (or of whole attention layers, MLPs or "
+    "blocks) is set to 0; the layer's biases remain. The variant “uniform attention” makes the "
+    "head attend uniformly to all earlier tokens; “mean” replaces its output with its mean over "
+    "the prompts.",
     PAPER,
 )
 
@@ -86,7 +87,7 @@ class Conditions:
         if isinstance(what, Mapping):
             taken = {NONE, CHOSEN, RANDOM, *PARTS} & set(what)
             if taken:
-                raise RunError(f"{min(taken)!r} is the name of a condition already; take another.")
+                raise RunError(f"{min(taken)!r} is a reserved condition name; choose another name.")
             conditions += what.items()
             what = None
         names = list(PARTS) if what is None and self.start is not None else []
@@ -102,7 +103,7 @@ class Conditions:
         return conditions
 
     def check_conditions(self, info: ModelInfo) -> None:
-        """Refuse conditions that cannot be ablated.
+        """Reject conditions that cannot be ablated.
 
         Raises:
             RunError: nothing to ablate, unknown parts, names of conditions that are already used, or
@@ -110,7 +111,9 @@ class Conditions:
         """
         conditions = self.conditions(info)
         if len(conditions) == 1:
-            raise RunError("Nothing to ablate: give start=, heads=, or interventions of your own.")
+            raise RunError(
+                "There is nothing to ablate: give start=, heads=, or a mapping to interventions."
+            )
         for _, interventions in conditions:
             for intervention in interventions:
                 intervention.check(info)
@@ -128,12 +131,12 @@ class Conditions:
 
 
 REDUCTION = Definition(
-    "share of the gap closed",
+    "fraction of the gap closed",
     r"1 - \frac{\operatorname{acc}(\text{true}) - \operatorname{acc}_{-H}(\text{false})}"
     r"{\operatorname{acc}(\text{true}) - \operatorname{acc}(\text{false})}",
-    "Calibrated accuracy with false demonstrations and the parts H ablated, beside both unablated "
-    "accuracies, all over the same pairs of prompts. Not defined unless the interval of the "
-    "gap lies above 0.",
+    "Calibrated accuracy with false demonstrations and the parts H ablated, relative to both "
+    "unablated accuracies, all over the same pairs of prompts. Undefined unless the interval of "
+    "the gap lies above 0.",
     PAPER,
 )
 

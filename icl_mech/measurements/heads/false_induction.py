@@ -152,8 +152,8 @@ class FalseInductionResult(Result):
         chosen = as_task(task)
         if chosen.name == self.task:
             raise ResultError(
-                f"The heads were chosen on {self.task!r}; testing them there would flatter them. "
-                "Give another task."
+                f"The heads were chosen on {self.task!r}; testing them on the same task would be "
+                "biased in their favour. Give another task."
             )
         true, false = pairs_of(model, chosen, shots, n, seed)
         return ablation(model, true, false, heads=self.top, draws=draws, progress=progress)
@@ -286,15 +286,18 @@ class FalseInduction(Measurement[FalseInductionResult]):
         return HeadScores(seed=self.seed)
 
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
-        """Refuse prompts whose labels promote no false class.
+        """Reject prompts whose labels promote no false class.
 
         Raises:
-            PromptError: true prompts, and prompts that head scores refuse.
+            PromptError: true prompts, and prompts that head scores reject.
             RunError: no heads chosen, or processed weights.
         """
         self.scoring.check(model, data)
         if not data.has_answers or any(prompt.false_answer is None for prompt in data):
-            raise PromptError("Label promoting needs false demonstrations; use labels='permuted'.")
+            raise PromptError(
+                "Label promoting needs false demonstrations; build the prompts with "
+                "labels='permuted'."
+            )
 
     def passes(self, model: LanguageModel, data: PromptBatch) -> list[Pass]:
         """The passes of head scores."""

@@ -86,7 +86,7 @@ class HeadAttentionResult(Result):
         labels, entropy = (torch.stack(means).reshape(sizes) for means in (summed, spread))
         return {
             "to_label_words": Quantity(
-                dims, labels, unit="share of attention on label words", kind="amount"
+                dims, labels, unit="fraction of attention on label words", kind="amount"
             ),
             "entropy": Quantity(dims, entropy, unit="entropy of attention (nats)", kind="amount"),
         }
@@ -102,7 +102,7 @@ class HeadAttentionResult(Result):
 
     @property
     def mapped(self) -> str:
-        """Quantity that a map of heads shows: without label words there is no share of attention to them."""
+        """Quantity that a map of heads shows: attention to label words, unless there are none."""
         return "to_label_words" if any(map(any, self.marks)) else "entropy"
 
     @property
@@ -180,7 +180,7 @@ class RowReading(Reading[Tensor]):
         heads = [head for layer, head in self.heads if layer == site.layer]
         at = segment.columns(self.rows[list(segment.indices)][:, None])[:, 0]
         row = activation.transpose(1, 2)[segment.rows, at][:, heads].float()
-        # A last column, cut off again, takes what stands at padding or after every row.
+        # An extra last column, dropped afterwards, takes the values at padding and after every row.
         inside = segment.mask & (segment.src < self.width)
         columns = segment.src.where(inside, self.width)
         laid = row.new_zeros(*row.shape[:2], self.width + 1)
@@ -236,7 +236,7 @@ class HeadAttention(Measurement[HeadAttentionResult]):
         return False
 
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
-        """Refuse heads and tokens that do not exist.
+        """Reject heads and tokens that do not exist.
 
         Raises:
             RunError: no heads, a head twice, or one that does not exist; a demonstration in texts that have none.
@@ -289,8 +289,8 @@ class HeadAttention(Measurement[HeadAttentionResult]):
 def _check_heads(heads: Heads, info: ModelInfo) -> None:
     if not heads or len(set(heads)) < len(heads):
         raise RunError(
-            f"head_attention needs (layer, head) pairs, each once; got {list(heads)}. Take some "
-            "with head_scores(...).top()."
+            f"head_attention needs (layer, head) pairs without duplicates; got {list(heads)}. "
+            "head_scores(...).top() returns such pairs."
         )
     check_layers([layer for layer, _ in heads], info, "head_attention")
     wrong = [head for _, head in heads if not 0 <= head < info.n_heads]
@@ -318,5 +318,5 @@ head_attention = door(
     HeadAttention,
     "head_attention",
     then=("heads",),
-    prompts="The prompts; a figure shows one of them.",
+    prompts="The prompts; figures show one of them.",
 )

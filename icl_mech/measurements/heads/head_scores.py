@@ -115,7 +115,9 @@ class HeadScoresResult(Result):
         return {
             **super().quantities(),
             "above_shuffled": Quantity(dims, above, unit="prefix matching above its control"),
-            "class_sensitivity": Quantity(dims, both, ratio, "share of attention to label words"),
+            "class_sensitivity": Quantity(
+                dims, both, ratio, "fraction of attention to label words"
+            ),
         }
 
     def more_columns(self) -> Mapping[str, list[float]]:
@@ -170,8 +172,9 @@ class HeadScoresResult(Result):
             raise ResultError(f"Unknown score {score!r}. {near_matches(score, SCORES)}")
         if score not in self.per_prompt:
             raise ResultError(
-                "Label promoting compares the class the false labels teach with the true one; these "
-                "prompts teach none. Build them with labels='permuted' or 'half_permuted'."
+                "Label promoting compares the class that the false labels teach with the true "
+                "one, but these prompts teach no false class. Build them with labels='permuted' "
+                "or 'half_permuted'."
             )
         return self.quantities()[score]
 
@@ -253,7 +256,7 @@ class HeadScoresResult(Result):
     @property
     @kept
     def pushing(self) -> Pushing | None:
-        """Label promoting of the five heads with the largest prefix matching; None where no false class is taught."""
+        """Label promoting of the five heads with the largest prefix matching; None without a false class."""
         if self.promoting is None:
             return None
         heads = self.top()
@@ -265,7 +268,7 @@ class HeadScoresResult(Result):
         return Pushing(self.of(heads, "label_promoting"), towards, away)
 
     def on_page(self) -> tuple[str, ...]:
-        """Maps of the scores and, where a false class is taught, matching against promoting."""
+        """Maps of the scores and, if the prompts teach a false class, matching against promoting."""
         return ("maps",) if self.promoting is None else ("maps", "both")
 
 
@@ -301,7 +304,7 @@ class HeadScores(Measurement[HeadScoresResult]):
     why_not = "prefix matching compares demonstrations of the query's class with the others"
 
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
-        """Refuse prompts without a class to match, and weights that differ from the checkpoint's.
+        """Reject prompts without a class to match, and weights that differ from the checkpoint's.
 
         Raises:
             PromptError: prompts without demonstrations, or whose labels follow no single rule.
@@ -311,7 +314,7 @@ class HeadScores(Measurement[HeadScoresResult]):
         check_own_weights(model, "A lens of heads")
 
     def passes(self, model: LanguageModel, data: PromptBatch) -> list[Pass]:
-        """Attention to label words and, where a false class is taught, the heads' lens."""
+        """Attention to label words and, if the prompts teach a false class, the heads' lens."""
         readings = [LabelAttentionReading(self.over), *promoting_readings(data, self.norm)]
         return [Pass(data, readings, title="head scores")]
 

@@ -24,29 +24,33 @@ PAPER = "Halawi et al. 2023, Overthinking the Truth, §5"
 MATCHING = Definition(
     "prefix matching",
     r"\mathrm{PM}_h = \sum_{j \in S} A_h[q, j] - \frac{1}{C - 1} \sum_{j \in P \setminus S} A_h[q, j]",
-    "Attention of head h from the last token q to the label words P of the demonstrations: to those "
-    "that show the label taught for the query (S), minus a share of that to the others. In a set with "
-    "true labels that label is the true class. 1 is all attention on matching labels.",
+    "Attention of head h from the last token q to the label words P of the demonstrations: to "
+    "those showing the label taught for the query (S), minus 1/(C − 1) of that to the others. "
+    "With true labels, that label is the true class. 1 is all attention on matching labels.",
     PAPER,
 )
 
 SHUFFLED = Definition(
     "shuffled control",
     r"\mathbb{E}_\pi\,\mathrm{PM}_h(\pi(\text{labels}))",
-    "Prefix matching with the labels of the demonstrations permuted in the score only: what recency "
-    "alone gives, without the model being run again.",
+    "Prefix matching with the labels of the demonstrations permuted in the score only: the score "
+    "that recency alone gives. The model is not rerun.",
 )
 
 ATTENDING = Definition(
-    "attention to label words", r"\sum_{j \in P} A_h[q, j]", "To all label words together.", PAPER
+    "attention to label words",
+    r"\sum_{j \in P} A_h[q, j]",
+    "Attention to all label words together.",
+    PAPER,
 )
 
 FAMILY = Definition(
     "above its control, among all heads",
     r"\frac{\bar d_h}{\operatorname{se}(d_h)} > Q_{0.95}\left(\max_{h'} t^*_{h'}\right)",
-    "A head counts as clear if prefix matching minus its shuffled control, d, over its standard error "
-    "is larger than the largest such ratio t* of all heads in 95 % of the resamples drawn as if no "
-    "head had any (max-T): one statement about all heads at once.",
+    "A head counts as clear if d, its prefix matching minus the shuffled control, divided by its "
+    "standard error exceeds the largest such ratio t* over all heads in 95 % of the resamples "
+    "drawn under the null hypothesis that no head has an effect (max-T): a single statement about "
+    "all heads.",
 )
 
 Attended = Literal["labels", "before_labels"]
@@ -171,12 +175,14 @@ def classes_to_match(prompts: PromptBatch) -> Int[Tensor, " batch"]:
         PromptError: prompts without demonstrations, or whose labels follow no single rule.
     """
     if not all(prompt.label_classes for prompt in prompts):
-        raise PromptError("Head scores need prompts with demonstrations; use shots >= 1.")
+        raise PromptError(
+            "Head scores need prompts with demonstrations; build them with shots >= 1."
+        )
     classes = matched_classes(prompts)
     if classes is None:
         raise PromptError(
-            f"Prefix matching needs one class that the demonstrations teach for the query; with "
-            f"labels={prompts.source.get('labels')!r} there is none. Use 'permuted', "
+            "Prefix matching needs a single class that the demonstrations teach for the query, "
+            f"but with labels={prompts.source.get('labels')!r} there is none. Use 'permuted', "
             "'half_permuted' or 'correct'."
         )
     return classes

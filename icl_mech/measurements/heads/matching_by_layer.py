@@ -28,12 +28,12 @@ from icl_mech.results.judging import Status, judged
 from icl_mech.results.quantities import kept
 
 GAP_SHARE = Definition(
-    "share of the final gap",
+    "fraction of the final gap",
     r"g_\ell / g_L, \quad g_\ell = \operatorname{acc}_\ell(\text{true}) - \operatorname{acc}_\ell(\text{false})",
-    "How much of the gap between true and false demonstrations is open after each layer.",
+    "How much of the final gap between true and false demonstrations is present after each layer.",
 )
 
-SHARE = "share of the final gap"
+SHARE = "fraction of the final gap"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -52,7 +52,7 @@ class MatchingByLayerResult(Result):
     definitions: ClassVar[tuple[Definition, ...]] = (MATCHING, GAP_SHARE)
 
     per_prompt: Float[Tensor, "batch layer"] = quantity(
-        "prefix-matching score, added over heads", name="prefix_matching"
+        "prefix-matching score, summed over heads", name="prefix_matching"
     )
     gap_share: Float[Tensor, " layer"]
     gap_low: Float[Tensor, " layer"]
@@ -141,7 +141,7 @@ class MatchingByLayer(PairMeasurement[MatchingByLayerResult]):
         return LayerAccuracy(self.variant)
 
     def check(self, model: LanguageModel, data: Pair) -> None:
-        """Refuse whatever head scores and accuracy by layer refuse.
+        """Reject whatever head scores and accuracy by layer reject.
 
         Raises:
             PromptError: sets that are not pairs, or prompts without a class to match.

@@ -25,9 +25,9 @@ from icl_mech.results import Definition
 PROMOTING = Definition(
     "label promoting",
     r"\operatorname{lens}(z_h W_{O,h})[\tilde y] - \operatorname{lens}(z_h W_{O,h})[y]",
-    "What the head's own output adds to the logit of the false label ỹ above the true one y. “frozen” "
-    "takes the scale of the run's own final norm, so that all parts of the model add up; “own” norms "
-    "the output alone.",
+    "How much the head's own output raises the logit of the false label ỹ above that of the true "
+    "label y. “frozen” uses the final norm's scale from the run, so that all parts of the model "
+    "sum to the logits; “own” normalises the output by itself.",
     PAPER,
 )
 
@@ -58,7 +58,7 @@ class Pushing(NamedTuple):
 
 
 def promoting_readings(prompts: PromptBatch, norm: Norm) -> list[AnyReading]:
-    """The heads' lens; none where no false class is taught."""
+    """The heads' lens; none if the prompts teach no false class."""
     if not prompts.has_answers or any(prompt.false_answer is None for prompt in prompts):
         return []
     return [FrozenComponentReading() if norm == "frozen" else OwnComponentReading()]

@@ -41,8 +41,8 @@ SOURCE = "Wang et al. 2023, Label Words are Anchors, §2.2"
 LABEL_LOYALTY = Definition(
     "label loyalty",
     r"\frac{1}{N} \sum_{n=1}^{N} \mathbb{1}\left[\hat{y}_n = \hat{y}_n^{\text{isolated}}\right]",
-    "Share of the N prompts whose predicted class ŷ, the label word with the largest logit, is the "
-    "same with and without isolation.",
+    "Fraction of the N prompts whose predicted class ŷ, the label word with the largest logit, is "
+    "the same with and without isolation.",
     SOURCE,
 )
 
@@ -51,7 +51,8 @@ WORD_LOYALTY = Definition(
     "word loyalty",
     r"\frac{1}{N} \sum_{n=1}^{N} "
     r"\frac{|V_n \cap V_n^{\text{isolated}}|}{|V_n \cup V_n^{\text{isolated}}|}",
-    "Mean Jaccard overlap of the sets V of the k likeliest next tokens with and without isolation.",
+    "Mean Jaccard overlap of the sets V of the k most probable next tokens with and without "
+    "isolation.",
     SOURCE,
 )
 
@@ -59,8 +60,8 @@ WORD_LOYALTY = Definition(
 ISOLATION = Definition(
     "isolation",
     r"s_{l,h}[p, j] = -\infty \quad \text{for } j < p,\ l \in \Lambda",
-    "In the layers Λ the attention scores s of the isolated tokens p (the first token of each label "
-    "word, or as many random tokens of the demonstrations) to everything before them are set to "
+    "In the layers Λ, the attention scores s from the isolated tokens p (the first token of each "
+    "label word, or as many random tokens of the demonstrations) to all earlier tokens are set to "
     "minus infinity before the softmax. The variant “zero” sets the pattern to 0 after it.",
     SOURCE,
 )
@@ -96,10 +97,10 @@ EXAMPLES = 3
 """Number of prompts, the first ones, whose top next words are kept as text."""
 
 NEARLY_ALWAYS = 0.8
-"""Fraction of one class from which on answers under a window hardly differ from a constant answer."""
+"""Fraction of a single class from which answers under a window count as nearly constant."""
 
 UNITS = {
-    "label_loyalty": "share of unchanged predicted classes",
+    "label_loyalty": "fraction of unchanged predicted classes",
     "word_loyalty": "overlap of the top {k} next tokens",
     "log_prob": "change of the log-probability (nats)",
 }
@@ -115,7 +116,7 @@ class Agreement:
         word_overlap: Jaccard overlap of the top next tokens.
         draw_loyalty: Label loyalty of each draw (label words: the same number in each column).
         draw_overlap: Word loyalty of each draw, likewise.
-        isolated: Class predicted under isolation, for each draw likewise.
+        isolated: Class predicted under isolation, for each draw.
         words: Top next words of the first prompts, without isolation and then with the isolation of
             each window (its first draw).
         log_prob: Log-probability of the answer under isolation minus that without, averaged over
@@ -171,7 +172,7 @@ class OfIsolation(Measurement[R]):
         ]
 
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
-        """Refuse prompts and options for which isolation or the comparison is undefined.
+        """Reject prompts and options for which isolation or the comparison is undefined.
 
         Raises:
             RunError: `top_k` outside the vocabulary.
@@ -234,14 +235,14 @@ def chosen_depths(given: Sequence[int] | None, info: ModelInfo) -> tuple[int, ..
 
 
 def check_depths(depths: Sequence[int], info: ModelInfo, what: str) -> None:
-    """Refuse numbers of layers the model does not have, and an empty list.
+    """Reject numbers of layers the model does not have, and an empty list.
 
     Raises:
         RunError: none, or one outside 1...L.
     """
     if not depths or not all(1 <= depth <= info.n_layers for depth in depths):
         raise RunError(
-            f"{what}={tuple(depths)}; {info.name!r} has {info.n_layers} layers, so each must lie "
+            f"{what}={tuple(depths)}, but {info.name!r} has {info.n_layers} layers; give numbers "
             f"between 1 and {info.n_layers}."
         )
 

@@ -1,4 +1,4 @@
-"""Attention knockouts: which edges does the answer need, between demonstrations or into the target, and in which layers?
+"""Attention knockouts: which edges between demonstrations or into the target does the answer need, and where?
 
 Attention is knocked out (`Cut`, masked before the softmax) in one window of layers at a time:
 
@@ -14,7 +14,7 @@ Controls, in several draws: for *anchors* the same number of other edges into ev
 *Contextualise* and *aggregate* leave their rows too few other edges for a control.
 
 Source: *Contextualize-then-aggregate* (arXiv 2504.00132); *collect* is Wang et al. 2023, *Label Words are Anchors*,
-§2.2; the measures are our own.
+§2.2; the measures are ours.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -78,17 +78,19 @@ EFFECT = Definition(
     "effect of cut edges",
     r"\Delta_\Lambda = d(A_l[i,j] \leftarrow 0,\ (i,j) \in E,\ l \in \Lambda) - d, \quad "
     r"d = z_y - \tfrac{1}{C-1} \sum_{c \neq y} z_c",
-    "Change of the right answer's logit z above the mean of the other answers when the edges E are masked "
-    "before the softmax in the layers Λ; beside it, where there is a control, the same for as many random edges "
-    "into the same rows, or into as many random tokens of the demonstrations.",
+    "Change of the right answer's logit z above the mean of the other answers when the edges E "
+    "are masked before the softmax in the layers Λ. The control, where there is one, masks as "
+    "many random edges into the same rows, or the edges into as many random tokens of the "
+    "demonstrations.",
     SOURCE,
 )
 LOST = Definition(
     "lost log-probability",
     r"\tfrac{1}{N} \sum_{n=1}^{N} \log p_n(y_n) - \log p_n^{E,\Lambda}(y_n), \quad "
     r"p(y) = e^{z_y} / \textstyle\sum_c e^{z_c}",
-    "By how much the log-probability of the right answer y falls, in nats, when the edges E are masked in the "
-    "layers Λ: among label words or choices, of texts over the vocabulary. Positive: the answer suffers.",
+    "Drop of the log-probability of the right answer y, in nats, when the edges E are masked in "
+    "the layers Λ; normalised over label words or choices, for texts over the vocabulary. "
+    "Positive if the cut harms the answer.",
     SOURCE,
 )
 
@@ -201,7 +203,7 @@ class EdgeCutsResult(Result):
             [self.beside(edges, window) or none for window in self.windows] for edges in self.edges
         ]
         low, high = torch.tensor(gaps, dtype=torch.float64)[..., 1:].unbind(-1)
-        share, nats = "share of unchanged predictions", "change of the log-probability (nats)"
+        share, nats = "fraction of unchanged predictions", "change of the log-probability (nats)"
         quantities = {
             "change": Quantity(dims, self.changes, unit=logits),
             "random_change": Quantity(dims, self.random_changes.mean(-1), unit=logits),
@@ -213,7 +215,7 @@ class EdgeCutsResult(Result):
         }
         if self.right is not None and self.plain_right is not None:
             lost = self.right.double() - self.plain_right.double()[:, None, None]
-            unit = "change of the share of right answers"
+            unit = "change of the fraction of right answers"
             quantities["accuracy_change"] = Quantity(dims, lost, unit=unit, kind="change")
         if self.losses is not None and self.random_losses is not None:
             quantities["log_prob_change"] = Quantity(dims, -self.losses, unit=nats)
@@ -224,8 +226,8 @@ class EdgeCutsResult(Result):
     def _place(self, edges: str, window: str) -> tuple[slice, int, int]:
         if edges not in self.edges or window not in self.windows:
             raise ResultError(
-                f"Nothing was cut for edges={edges!r} and window={window!r}; there are "
-                f"{listed(self.edges)}, {listed(self.windows)}."
+                f"Nothing was cut for edges={edges!r} and window={window!r}; available are the "
+                f"edges {listed(self.edges)} and the windows {listed(self.windows)}."
             )
         return slice(None), self.edges.index(edges), self.windows.index(window)
 
@@ -313,7 +315,7 @@ class EdgeCutsResult(Result):
         right = self.right[self._place(edges, window)]
         return mean_interval(right.double() - base.double(), "change")
 
-    # --- what sentences speak of ---
+    # --- facts for the summary ---
 
     @property
     def count(self) -> int:
@@ -415,8 +417,9 @@ def exchanged_before(prompts: PromptBatch, tokenizer: object | None) -> tuple[Pr
     counts = {len(prompt.label_classes) for prompt in prompts}
     if len(counts) != 1 or max(counts) < 2:
         raise PromptError(
-            "Earlier demonstrations can be exchanged where all prompts have as many demonstrations, two at "
-            f"least; these have {', '.join(map(str, sorted(counts)))}. Leave edges='exchange' out."
+            "Earlier demonstrations can be exchanged only if all prompts have the same number of "
+            f"them, at least two; these have {', '.join(map(str, sorted(counts)))}. Leave "
+            "edges='exchange' out."
         )
     exchanged = []
     for demo in range(1, max(counts)):
@@ -542,7 +545,7 @@ class EdgeCuts(Measurement[EdgeCutsResult]):
         return exchanged_before(data, model.tokenizer) if EXCHANGE in self._edges() else ()
 
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
-        """Refuse prompts without such edges or answers, or without a control, and models of too few layers.
+        """Reject prompts without such edges or answers, or without a control, and models of too few layers.
 
         Raises:
             PromptError: says what is missing.
@@ -563,24 +566,25 @@ class EdgeCuts(Measurement[EdgeCutsResult]):
                     control.check_prompts(data)
             except PromptError as error:
                 raise PromptError(
-                    f"There are no random edges beside {edges!r}: {error} With draws=0 these edges are cut "
+                    f"{edges!r} has no random control: {error} With draws=0 these edges are cut "
                     "without a control."
                 ) from None
         if model.info.n_layers < 3 and self.windows != "sliding":
             raise RunError(
-                f"{model.info.name!r} has {counted(model.info.n_layers, 'layer')}; edges are cut in an early, a "
-                "middle and a late part, which takes three. windows='sliding' takes fewer."
+                f"{model.info.name!r} has {counted(model.info.n_layers, 'layer')}, but edges are "
+                "cut in an early, a middle and a late part, which needs at least three. Use "
+                "windows='sliding', which needs fewer."
             )
 
     def check_options(self, model: LanguageModel, data: PromptBatch, options: Options) -> None:
-        """Refuse interventions combined with exchanged labels, whose states are those of the unchanged model.
+        """Reject interventions combined with exchanged labels, whose states are those of the unchanged model.
 
         Raises:
             RunError: says which to leave out.
         """
         if options.interventions and EXCHANGE in self._edges():
             raise RunError(
-                "With edges='exchange' demonstrations take on what their attention adds in the unchanged model, which "
+                "edges='exchange' patches in attention outputs of the unchanged model, which "
                 "would undo interventions= there. Leave one of the two out."
             )
 

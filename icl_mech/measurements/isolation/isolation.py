@@ -124,7 +124,7 @@ class IsolationResult(Result):
 
     @property
     def usual_depth(self) -> int:
-        """The depth that texts report: the paper's 5, or the largest."""
+        """The depth that summaries report: the paper's 5, or the largest."""
         return 5 if 5 in self.depths else self.depths[-1]
 
     @property
@@ -175,7 +175,9 @@ class IsolationResult(Result):
     def _window(self, key: Key, quantity: str) -> Samples:
         samples = self.sel(quantity, **dict(zip(("side", "depth", "tokens"), key, strict=True)))
         if tuple(key) not in self.windows:
-            raise ResultError(f"No window {tuple(key)}; there are {self.windows}.")
+            raise ResultError(
+                f"There is no window {tuple(key)}; available windows are {self.windows}."
+            )
         return samples
 
     @checked(ResultError)
@@ -200,7 +202,7 @@ class IsolationResult(Result):
         # A difference of two fractions; the widening by draws does not respect its bounds.
         return Interval(value, max(low, -1.0), min(high, 1.0))
 
-    # --- the early window beside its controls ---
+    # --- the early window and its controls ---
 
     @cached_property
     def compared(self) -> Compared | None:
@@ -256,7 +258,7 @@ class IsolationResult(Result):
         early = self.isolated[self.windows.index(self.compared.early), 0]
         return constant_answer(early, self.predicted, self.labels)
 
-    # --- what texts speak of ---
+    # --- facts for the summary ---
 
     @property
     def first_usual(self) -> Key:
@@ -327,7 +329,7 @@ class Isolation(OfIsolation[IsolationResult]):
         return replace(self, depths=depths, sides=self._sides, tokens=self._kinds)
 
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
-        """Refuse depths the model does not have, and prompts that cannot be isolated.
+        """Reject depths the model does not have, and prompts that cannot be isolated.
 
         Raises:
             RunError: such a depth, or `top_k` outside the vocabulary.
@@ -369,5 +371,5 @@ isolation = door(
     Isolation,
     "isolation",
     prompts="Prompts with at least one demonstration each.",
-    interventions="Made with and without isolation: loyalty is to the model so changed.",
+    interventions="Applied with and without isolation: loyalty is relative to the modified model.",
 )

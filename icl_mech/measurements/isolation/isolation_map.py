@@ -191,7 +191,7 @@ class IsolationMap(OfIsolation[IsolationMapResult]):
         return replace(self, widths=chosen_depths(self.widths, model.info))
 
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
-        """Refuse windows the model does not have, and prompts that cannot be isolated.
+        """Reject windows the model does not have, and prompts that cannot be isolated.
 
         Raises:
             RunError: such a width, or `top_k` outside the vocabulary.

@@ -127,7 +127,7 @@ class CompareLenses(Measurement[CompareLensesResult]):
     takes = ANSWER_KINDS
 
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
-        """Refuse prompts without answers and a lens of another model.
+        """Reject prompts without answers and a lens of another model.
 
         Raises:
             PromptError: prompts without answers.

@@ -22,9 +22,9 @@ PARTS = Definition(
     "lens of a part",
     r"W_U\left(\frac{\gamma}{\sigma} \odot (c - \bar c)\right)[y] - \frac{1}{C-1}\sum_{y' \ne y} "
     r"W_U\left(\frac{\gamma}{\sigma} \odot (c - \bar c)\right)[y']",
-    "What the output c of a head or MLP at the last token adds to the logit of the true label y above "
-    "the mean of the others, through the final norm with the run's own scale σ (“frozen”; “own” norms "
-    "the part alone).",
+    "What the output c of a head or MLP at the last token adds to the logit of the true label y "
+    "above the mean of the others, through the final norm with the scale σ from the run "
+    "(“frozen”; “own” normalises the part by itself).",
     "Halawi et al. 2023, Overthinking the Truth, §5",
 )
 
@@ -84,7 +84,7 @@ class ComponentLens(Result):
         by_label = self.label_logits.movedim(-1, 1)
         return by_label[rows, towards] - by_label[rows, against]
 
-    # --- which parts add to the true label ---
+    # --- parts that add to the true label ---
 
     @property
     def count(self) -> int:
@@ -312,7 +312,7 @@ def _head_outputs(
 
 
 def check_sum(components: Components, model: LanguageModel) -> None:
-    """Refuse components that do not add up to the label logits: the model's structure is not fully covered.
+    """Reject components that do not add up to the label logits: the model's structure is not fully covered.
 
     Raises:
         RunError: gives the size of the error.
@@ -322,7 +322,7 @@ def check_sum(components: Components, model: LanguageModel) -> None:
     allowed = 0.05 if rounded else SUM_ERROR.get(model.info.dtype, 0.05)
     if not error <= allowed and stage() is None:
         raise RunError(
-            f"Embedding, heads, MLPs and biases of {model.info.name!r} add up to its logits only "
-            f"within {error:.2g} of the largest: {model.info.architecture} has parts this lens does "
-            "not know. Use per='layer', or norm='own'."
+            f"The embedding, heads, MLPs and biases of {model.info.name!r} sum to its logits only "
+            f"within {error:.2g} of the largest: {model.info.architecture} has parts that this "
+            "lens does not cover. Use per='layer' or norm='own'."
         )

@@ -34,8 +34,9 @@ _UNEMBEDDED = 64
 HELD_OUT_KL = Definition(
     "held-out KL",
     r"\operatorname{KL}(p \,\|\, q_\ell) = \sum_v p(v) \log \frac{p(v)}{q_\ell(v)}",
-    "How far the next-token distribution q that a lens reads at layer l is from the model's own p, over "
-    "the whole vocabulary, in nats; of prompts the lens was not fitted on.",
+    "Divergence of the next-token distribution q that a lens reads at layer l from the model's "
+    "final distribution p, over the whole vocabulary, in nats; on prompts that the lens was not "
+    "fitted on.",
 )
 
 
@@ -73,7 +74,7 @@ class FittedLens(Result):
             conformed(name, tensor, axes[name], ResultError)
             if not tensor.is_floating_point() or not bool(tensor.isfinite().all()):
                 raise ResultError(
-                    f"{name} of the {self.kind} lens holds values that are not finite numbers."
+                    f"{name} of the {self.kind} lens contains values that are not finite numbers."
                 )
             if tensor.shape[0] != self.n_layers or set(tensor.shape[1:]) != {self.width}:
                 raise ResultError(
@@ -135,7 +136,7 @@ class FittedLens(Result):
         return self.through(entry, rows.to(wide)).to(rows.dtype)
 
     def check_model(self, model: LanguageModel) -> None:
-        """Refuse any model but the one the lens was fitted for.
+        """Reject any model but the one the lens was fitted for.
 
         Raises:
             RunError: names what differs.
@@ -143,28 +144,31 @@ class FittedLens(Result):
         size, given = (self.n_layers, self.width), (model.info.n_layers, model.info.d_model)
         if size != given:
             raise RunError(
-                f"This {self.kind} lens has {size[0]} layers of width {size[1]}, {model.info.name!r} "
-                f"has {given[0]} of width {given[1]}; fit one for this model."
+                f"This {self.kind} lens has {size[0]} layers of width {size[1]}, but "
+                f"{model.info.name!r} has {given[0]} of width {given[1]}. Fit a lens for this "
+                "model."
             )
         if readout_digest(model) != self.readout:
             fitted = self.training.get("model", "another model")
             raise RunError(
-                f"This {self.kind} lens was fitted for {fitted}; the unembedding of "
-                f"{model.info.name!r}, as it is loaded, is another one. Fit a lens for it, or load the "
-                "model with the weights the lens was fitted with."
+                f"This {self.kind} lens was fitted for {fitted}, but {model.info.name!r} as loaded "
+                "has a different unembedding. Fit a lens for it, or load the model with the "
+                "weights the lens was fitted for."
             )
         if self.probe is None:
             warnings.warn(
-                f"This {self.kind} lens is of an earlier version and knows only the unembedding of its "
-                "model; whether the blocks are the same cannot be checked.",
+                f"This {self.kind} lens was saved by an earlier version and records only the "
+                "unembedding of its model, so it cannot be checked whether the blocks are the "
+                "same.",
                 stacklevel=2,
             )
             return
         half = not {model.info.dtype, self.training.get("dtype", "float32")} <= {*WIDE}
         if not is_like(model, probe_tokens(model), self.probe, half=half):
             raise RunError(
-                f"This {self.kind} lens was fitted for other weights than {model.info.name!r} has now: "
-                "the unembedding is the same, the blocks are not. Fit a lens for this model."
+                f"This {self.kind} lens was fitted for other weights than those of "
+                f"{model.info.name!r}: the unembedding is the same, but the blocks differ. Fit a "
+                "lens for this model."
             )
 
     def to_dict(self) -> dict[str, Any]:
@@ -236,7 +240,7 @@ class FittedLens(Result):
 
 
 def check_lens(lens: FittedLens | None, model: LanguageModel, variant: str = "sound") -> None:
-    """Refuse a lens of another model, and any lens with the reference variant.
+    """Reject a lens of another model, and any lens with the reference variant.
 
     Raises:
         RunError: says which.
@@ -245,8 +249,8 @@ def check_lens(lens: FittedLens | None, model: LanguageModel, variant: str = "so
         return
     if variant != "sound":
         raise RunError(
-            f"variant={variant!r} is the paper's logit lens and takes no other lens; leave out lens=, "
-            "or use variant='sound'."
+            f"variant={variant!r} is the paper's logit lens and cannot use a fitted lens. Leave "
+            "out lens=, or use variant='sound'."
         )
     lens.check_model(model)
 

@@ -38,8 +38,9 @@ JACOBIAN = Definition(
     "Jacobian lens",
     r"\operatorname{logits}_\ell = W_U\,\operatorname{LN}_f(J_\ell h_\ell) + b_U, \quad "
     r"J_\ell = \mathbb{E}\Big[\sum_{t' \ge t} \partial h_L[t'] / \partial h_\ell[t]\Big]",
-    "The residual stream h_l is mapped by the mean effect that a small change of it has on the last "
-    "residual, at its own and all later positions; the mean is over positions t, then prompts.",
+    "The residual stream h_l is mapped by the mean effect of a small change in it on the final "
+    "residual at the same and all later positions; the mean is over positions t, then over "
+    "prompts.",
     "TransformerLens 4.3, tools/analysis/jacobian_lens.py",
 )
 
@@ -152,8 +153,9 @@ def _check_lengths(prompts: PromptBatch, skip_first: int) -> None:
     short = min(map(len, prompts))
     if short < skip_first + 2:
         raise PromptError(
-            f"The shortest prompt has {short} tokens; skip_first={skip_first} needs at least "
-            f"{skip_first + 2}, since the last position is left out too."
+            f"The shortest prompt has {short} tokens, but skip_first={skip_first} needs at least "
+            f"{skip_first + 2}, since the last position is also left out. Use longer prompts or a "
+            "smaller skip_first."
         )
 
 

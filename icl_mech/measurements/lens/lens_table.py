@@ -67,10 +67,7 @@ class LensTableResult(Result):
     def quantities(self) -> dict[str, Quantity]:
         """Means over the tokens of a prompt, by layer: agreement with the last layer, entropy, KL."""
         same = [(ids[..., 0] == ids[:, -1:, 0]).double() for ids in self.top_tokens]
-        units = {
-            "agreement": "share of tokens with the last layer's word as the likeliest",
-            **SHADES,
-        }
+        units = {"agreement": "fraction of tokens whose top word is the last layer's", **SHADES}
         return {
             name: Quantity(("layer",), torch.stack([rows.mean(0) for rows in values]), unit=unit)
             for (name, unit), values in zip(
@@ -131,7 +128,7 @@ class LensTable(Measurement[LensTableResult]):
     reads_texts = True
 
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
-        """Refuse tokens that do not exist, and a lens of another model.
+        """Reject tokens that do not exist, and a lens of another model.
 
         Raises:
             PromptError: a prompt without such tokens.
@@ -206,7 +203,5 @@ class LensTable(Measurement[LensTableResult]):
 
 
 lens_table = door(
-    LensTable,
-    "lens_table",
-    prompts="The prompts, of any kind; the first is read unless told otherwise.",
+    LensTable, "lens_table", prompts="The prompts, of any kind; by default the first one is shown."
 )

@@ -1,4 +1,4 @@
-"""The top tokens of lens entries: their texts, and the entry from which on the last one's stays on top."""
+"""The top tokens of lens entries: their texts, and the entry from which the final top token stays on top."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ class Ending(NamedTuple):
         token: Id of the last entry's top token.
         word: Its text; None if unknown.
         prob: Its probability.
-        layer: First entry from which on it stays on top.
+        layer: First entry from which it stays on top.
     """
 
     token: int
@@ -38,7 +38,7 @@ def ending(
 
 
 def settled(tokens: Int[Tensor, " layer"]) -> int:
-    """First layer from which on the top word is the last layer's."""
+    """First layer from which the top word is the last layer's."""
     same = (tokens == tokens[-1]).flip(0).int().cummin(0).values
     return len(tokens) - int(same.sum())
 

@@ -1,4 +1,4 @@
-"""Logit lens: the answer of each layer, head or MLP if it were read out at once.
+"""Logit lens: the answer of each layer, head or MLP, decoded directly.
 
 * By layer: `unembed(ln_final(h_l))`, with `h_0` the input of block 0 and `h_l` the residual
   after block `l`, so `L + 1` entries. `sound`: the final norm once and the complete readout of the
@@ -119,7 +119,9 @@ class LogitLensResult(Result):
             ResultError: read with `vocabulary=False`.
         """
         if self.log_sum is None:
-            raise ResultError("Probabilities need the vocabulary; use logit_lens(vocabulary=True).")
+            raise ResultError(
+                "Probabilities need the vocabulary; measure with logit_lens(vocabulary=True)."
+            )
         return (self.label_logits.double() - self.log_sum.double()[..., None]).exp()
 
     @property
@@ -142,7 +144,7 @@ class LogitLensResult(Result):
         """True if read at the target, false at demonstrations."""
         return self.label_logits.ndim == 3
 
-    # --- is the model's own answer right? ---
+    # --- is the model's final answer right? ---
 
     @property
     def is_known(self) -> bool:
@@ -183,7 +185,7 @@ class LogitLensResult(Result):
         shares = right.value()
         return tuple((i, float(shares[i])) for i in (0, self.n_entries // 2, self.n_entries - 1))
 
-    # --- the likeliest words ---
+    # --- top words ---
 
     @property
     def has_words(self) -> bool:
@@ -207,8 +209,8 @@ class LogitLensResult(Result):
         """
         if self.top_tokens is None or self.top_logits is None or self.log_sum is None:
             raise ResultError(
-                "This result holds no top words: it was read without the vocabulary, or saved before "
-                "they were kept. Measure again with logit_lens(vocabulary=True)."
+                "This result holds no top words: it was measured without the vocabulary, or saved "
+                "before top words were recorded. Measure again with logit_lens(vocabulary=True)."
             )
         self.check_number("prompt", prompt, self.count)
         tokens, logits, log_sum = (
@@ -274,7 +276,7 @@ class LogitLens(Measurement[LogitLensResult | ComponentLens]):
     takes = ANSWER_KINDS
 
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
-        """Refuse heads anywhere but at the target, and options that do not fit the model or prompts.
+        """Reject heads anywhere but at the target, and options that do not fit the model or prompts.
 
         Raises:
             RunError: heads or MLPs at demonstrations, of processed weights, or with a lens; a lens of
@@ -284,11 +286,13 @@ class LogitLens(Measurement[LogitLensResult | ComponentLens]):
         if self.per != "layer":
             if self.lens is not None:
                 raise RunError(
-                    f"lens= maps entries of the residual stream, so it is for per='layer', not {self.per!r}."
+                    "lens= maps layers of the residual stream, so it applies only to per='layer', "
+                    f"not to {self.per!r}."
                 )
             if self.at != "target":
                 raise RunError(
-                    f"at={self.at!r} is for per='layer'; heads and MLPs are read at the target."
+                    f"at={self.at!r} applies only to per='layer'; heads and MLPs are read at the "
+                    "target."
                 )
             check_own_weights(model, "A lens of heads or MLPs")
             return
@@ -296,8 +300,8 @@ class LogitLens(Measurement[LogitLensResult | ComponentLens]):
         if self.at == "demonstrations":
             if data.answer_kind == "vocabulary":
                 raise PromptError(
-                    "at='demonstrations' reads the words that demonstrations display, and spans of texts "
-                    "display none; read texts at='target'."
+                    "at='demonstrations' reads the words that demonstrations display, but spans "
+                    "of texts display none. Read texts at='target'."
                 )
             check_demonstrations(data)
 

@@ -24,9 +24,9 @@ from icl_mech.segments import Segment
 LENS = Definition(
     "logit lens",
     r"\operatorname{logits}_\ell = W_U\,\operatorname{LN}_f(h_\ell) + b_U, \quad \ell = 0 \dots L",
-    "The residual stream at the last token of the prompt, read out as if the model ended there: "
-    "h_0 is the embedding, h_l what layer l leaves behind. After the last layer this is the model's "
-    "own answer.",
+    "The residual stream at the last token of the prompt, decoded as if the model ended there: "
+    "h_0 is the embedding, h_l the output of layer l. After the last layer, this is the model's "
+    "actual output.",
     "Halawi et al. 2023, Overthinking the Truth, §4",
 )
 
@@ -84,7 +84,7 @@ class LayerLensReading(Reading[LensRows]):
 
     @property
     def target_only(self) -> bool:  # type: ignore[override]
-        """True for the target; rows before labels stand earlier."""
+        """True for the target; the rows before labels are earlier."""
         return self.at == "target"
 
     def sites(self, info: ModelInfo) -> Sequence[Site]:
@@ -144,7 +144,7 @@ def _of_vocabulary(logits: Float[Tensor, "row vocab"], n_labels: int) -> Tensor:
 
 
 def check_demonstrations(prompts: PromptBatch) -> None:
-    """Refuse prompts that cannot be read demonstration by demonstration.
+    """Reject prompts that cannot be read demonstration by demonstration.
 
     Raises:
         PromptError: unequal numbers of demonstrations, none, or a label at position 0.
@@ -153,8 +153,8 @@ def check_demonstrations(prompts: PromptBatch) -> None:
     first = min((min(prompt.label_positions, default=0) for prompt in prompts), default=0)
     if len(counts) != 1 or not first:
         raise PromptError(
-            f"Reading at demonstrations needs the same number of them in every prompt, each with a "
-            f"token before its label; found {sorted(counts)} demonstrations."
+            "Reading at demonstrations needs the same number of demonstrations in every prompt, "
+            f"each with a token before its label; found {sorted(counts)} demonstrations."
         )
 
 
@@ -189,8 +189,8 @@ def split_prompts(prompts: PromptBatch, share: float, seed: int) -> Split:
     groups = list(alike.values())
     if len(groups) < 2:
         raise PromptError(
-            f"{len(prompts)} prompts of which {len(groups)} differ; a lens needs some to be fitted on "
-            "and others to be judged by."
+            f"Only {len(groups)} of the {len(prompts)} prompts are distinct, but a lens needs some "
+            "to be fitted on and others to be evaluated on. Give more prompts."
         )
     order = np.random.default_rng(seed).permutation(len(groups))
     count = min(max(1, round(share * len(groups))), len(groups) - 1)
@@ -215,8 +215,9 @@ def draw_positions(
     left = [len(prompt) - first for prompt in prompts]
     if min(left) < 1:
         raise PromptError(
-            f"The shortest prompt has {min(map(len, prompts))} tokens, of which the first {first} are "
-            "left out (skip_first, or a beginning that all prompts share); use longer prompts."
+            f"The shortest prompt has {min(map(len, prompts))} tokens, and the first {first} are "
+            "left out (skip_first, or a beginning that all prompts share), so no position "
+            "remains. Use longer prompts."
         )
     generator = np.random.default_rng([seed, 1])
     wanted = min(count, *left)

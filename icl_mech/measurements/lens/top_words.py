@@ -87,7 +87,7 @@ class TopWords(PairMeasurement[TopWordsResult]):
     lens: FittedLens | None = None
 
     def check(self, model: LanguageModel, data: Pair) -> None:
-        """Refuse sets that are not pairs.
+        """Reject sets that are not pairs.
 
         Raises:
             PromptError: says what differs.

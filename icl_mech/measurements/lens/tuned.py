@@ -45,9 +45,9 @@ TUNED = Definition(
     "tuned lens",
     r"\operatorname{logits}_\ell = W_U\,\operatorname{LN}_f(h_\ell + W_\ell h_\ell + b_\ell) + b_U, "
     r"\quad \ell < L",
-    "The residual stream h_l is mapped by a translator of its own before it is read out as the model's "
-    "last layer is. W and b minimise KL(model || lens) on prompts set apart for this; the last entry "
-    "has none.",
+    "The residual stream h_l is mapped by a translator for each layer before it is decoded like "
+    "the last layer. W and b minimise KL(model || lens) on separate prompts; the last layer has "
+    "no translator.",
     "Belrose et al. 2023, Eliciting Latent Predictions from Transformers with the Tuned Lens",
 )
 
@@ -139,7 +139,8 @@ class LensTraining:
             raise RunError(f"lr={self.lr} and ridge={self.ridge} must both be above 0.")
         if not 0 < self.held_out < 1:
             raise RunError(
-                f"held_out={self.held_out}; it must lie between 0 and 1, such as 0.25 of the prompts."
+                f"held_out={self.held_out}, but it must lie between 0 and 1; 0.25, for example, "
+                "holds out a quarter of the prompts."
             )
 
 

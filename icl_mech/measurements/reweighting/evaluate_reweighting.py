@@ -46,7 +46,8 @@ DEFINITIONS = (
     Definition(
         "accuracy",
         r"\frac{1}{N} \sum_{n=1}^{N} \mathbb{1}\left[\hat{y}_n = y_n\right]",
-        "Share of the N test prompts, none of them trained on, whose predicted class ŷ is the true y.",
+        "Fraction of the N test prompts, none of which was trained on, whose predicted class ŷ is "
+        "the true class y.",
         SOURCE,
     ),
 )
@@ -238,14 +239,14 @@ class EvaluateReweighting(Measurement[ReweightingResult]):
     reweighting: Reweight
     more_shots: PromptBatch | None = None
 
-    why_not = "its factors are those of classes"
+    why_not = "its factors belong to classes"
 
     def reads_first_tokens(self) -> bool:
         """False: whole words are scored where the prompts say so."""
         return False
 
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
-        """Refuse prompts or factors that do not fit; warn of prompts the factors were learned from.
+        """Reject prompts or factors that do not fit; warn of prompts the factors were learned from.
 
         Raises:
             PromptError: prompts without answers or demonstrations, or `more_shots` with other
@@ -258,7 +259,7 @@ class EvaluateReweighting(Measurement[ReweightingResult]):
         self.reweighting.check(model.info)
         if self.reweighting.beta.shape[2] != data.n_labels:
             raise RunError(
-                f"beta has {self.reweighting.beta.shape[2]} classes, the prompts have "
+                f"beta is for {self.reweighting.beta.shape[2]} classes, but the prompts have "
                 f"{data.n_labels}."
             )
         warn_seen(self.reweighting, data)

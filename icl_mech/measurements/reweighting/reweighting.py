@@ -97,7 +97,8 @@ def fit_reweighting(
     options = Options(interventions, memory=memory, progress=progress)
     if patience is not None and validation is None:
         raise RunError(
-            f"patience={patience} stops by the loss on held-out prompts; give them as validation=."
+            f"patience={patience} stops training by the loss on held-out prompts; give these as "
+            "validation=."
         )
     check_learnable(check_batch(prompts), "training")
     warn_unseen_classes(prompts)
@@ -145,8 +146,8 @@ def split(prompts: PromptBatch, per_class: int) -> tuple[PromptBatch, PromptBatc
     rarest = min(answers.count(label) for label in range(prompts.n_labels))
     if rarest < 2 * per_class:
         raise PromptError(
-            f"Re-weighting needs at least {2 * per_class} prompts of every class, the rarest has "
-            f"{rarest}."
+            f"Re-weighting needs at least {2 * per_class} prompts of every class, but the rarest "
+            f"class has only {rarest}."
         )
     chosen: list[int] = []
     for label in range(prompts.n_labels):
@@ -173,7 +174,7 @@ class Reweighting(Measurement[ReweightingResult]):
     batch_size: Count = 1
     seed: Natural = 0
 
-    why_not = "its factors are those of classes"
+    why_not = "its factors belong to classes"
 
     @property
     def training(self) -> Training:
@@ -181,7 +182,7 @@ class Reweighting(Measurement[ReweightingResult]):
         return Training(self.lr, self.epochs, self.batch_size, seed=self.seed)
 
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
-        """Refuse options out of range, and too few prompts for training and evaluation.
+        """Reject options out of range, and too few prompts for training and evaluation.
 
         Raises:
             RunError: names the option.
@@ -192,7 +193,7 @@ class Reweighting(Measurement[ReweightingResult]):
         split(data, self.per_class)
 
     def check_options(self, model: LanguageModel, data: PromptBatch, options: Options) -> None:
-        """Refuse interventions that depend on prompt numbers, which differ in the two parts.
+        """Reject interventions that depend on prompt numbers, which differ in the two parts.
 
         Raises:
             RunError: names the intervention.

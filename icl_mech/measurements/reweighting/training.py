@@ -35,17 +35,17 @@ SOURCE = "Wang et al. 2023, Label Words are Anchors, §3.1"
 REWEIGHTING = Definition(
     "re-weighting",
     r"\hat{A}_{l,h}[q, p_c] = \exp(\beta_{l,h,c}) \, A_{l,h}[q, p_c]",
-    "Attention A of the target q to the label word p of class c is multiplied by a factor for "
-    "each layer l, head h and class c, after the softmax and without normalising again. β = 0 is "
-    "the plain model.",
+    "Attention A from the target q to the label word p of class c is multiplied by a factor for "
+    "each layer l, head h and class c, after the softmax and without renormalising. β = 0 is the "
+    "unmodified model.",
     SOURCE,
 )
 
 TRAINING = Definition(
     "training",
     r"\beta^* = \arg\min_\beta \; -\sum_n \log P(y_n \mid x_n, \beta)",
-    "Cross-entropy of the true class y over the label words on extra prompts x; the model is "
-    "frozen, Adam starts at β = 0.",
+    "Cross-entropy of the true class y over the label words on separate prompts x; the model is "
+    "frozen, and Adam starts at β = 0.",
     SOURCE,
 )
 
@@ -79,7 +79,7 @@ class Training:
         check_fields(self)
         if self.lr <= 0:
             raise RunError(
-                f"lr={self.lr}; the learning rate must be above 0 (the paper uses 0.01)."
+                f"lr={self.lr}, but the learning rate must be above 0 (the paper uses 0.01)."
             )
 
 
@@ -171,7 +171,7 @@ def held_out_loss(prepared: Prepared, work: Work) -> float:
 
 
 def check_finite(losses: Sequence[float], beta: Beta, lr: float) -> None:
-    """Refuse a training that diverged.
+    """Reject a training that diverged.
 
     Raises:
         RunError: gives the step.
@@ -184,24 +184,24 @@ def check_finite(losses: Sequence[float], beta: Beta, lr: float) -> None:
 
 
 def check_learnable(prompts: PromptBatch, what: str) -> None:
-    """Refuse prompts without a learning signal.
+    """Reject prompts without a learning signal.
 
     Raises:
         PromptError: a prompt without an answer, or without a demonstration before its target.
     """
-    check_kind(prompts, ("classes",), "Re-weighting", "its factors are those of classes")
+    check_kind(prompts, ("classes",), "Re-weighting", "its factors belong to classes")
     missing = sum(prompt.answer is None for prompt in prompts)
     if missing:
         raise PromptError(
-            f"{missing} of {len(prompts)} {what} prompts have no answer; re-weighting is learned "
-            "and judged by true classes, so give answers= when building them."
+            f"{missing} of {len(prompts)} {what} prompts have no answer. Re-weighting is trained "
+            "and evaluated on true classes, so give answers= when building the prompts."
         )
     shown = [displayed(prompt) for prompt in prompts]
     bare = sum(not classes for classes in shown)
     if bare:
         raise PromptError(
             f"{bare} of {len(prompts)} {what} prompts have no demonstration before their target, "
-            "so there is no label word to re-weight; build them with shots >= 1."
+            "so there is no label word to re-weight. Build them with shots >= 1."
         )
 
 
@@ -213,29 +213,29 @@ def warn_unseen_classes(prompts: PromptBatch) -> None:
     ]
     if never:
         warnings.warn(
-            f"No demonstration displays {', '.join(map(repr, never))}; their factors get no "
-            "gradient and stay 1 (beta 0).",
+            f"No demonstration displays {', '.join(map(repr, never))}; the factors of these "
+            "classes receive no gradient and stay 1 (beta 0).",
             stacklevel=3,
         )
 
 
 def check_held_out(validation: PromptBatch, prompts: PromptBatch) -> None:
-    """Refuse validation prompts that are trained on, or from another task.
+    """Reject validation prompts that are trained on, or from another task.
 
     Raises:
         PromptError: gives their number, or names the label words.
     """
     if validation[0].label_words != prompts[0].label_words:
         raise PromptError(
-            f"The validation prompts have the labels {', '.join(validation.labels)}, the training "
-            f"prompts {', '.join(prompts.labels)}; use prompts of one task."
+            f"The validation prompts have the labels {', '.join(validation.labels)}, but the "
+            f"training prompts have {', '.join(prompts.labels)}. Use prompts of one task."
         )
     known = {prompt.tokens for prompt in prompts}
     shared = sum(prompt.tokens in known for prompt in validation)
     if shared:
         raise PromptError(
-            f"{shared} of {len(validation)} validation prompts are also trained on; hold other "
-            "prompts out, for example build more of them and split the batch."
+            f"{shared} of {len(validation)} validation prompts are also training prompts. Hold out "
+            "other prompts, for example by building more of them and splitting the batch."
         )
 
 
@@ -255,7 +255,7 @@ def warn_seen(factors: Reweight, prompts: PromptBatch) -> None:
     seen = count_seen(factors, prompts)
     if seen:
         warnings.warn(
-            f"The factors were learned from {seen} of these {len(prompts)} prompts; the accuracy is "
-            "not held out. Use prompts of the test split.",
+            f"The factors were trained on {seen} of these {len(prompts)} prompts, so the accuracy "
+            "is not held-out. Use prompts of the test split.",
             stacklevel=3,
         )

@@ -11,7 +11,7 @@ over the three types. In the last layer `S_wp` is exactly 0: only row `q` has a 
 A layer with windowed attention has no edges longer than its window: means are over existing edges,
 and not-a-number where the window leaves none.
 
-The means per edge are complemented by sums, which they hide: the distribution of all saliency of a layer
+Since means per edge hide sums, these are measured too: the distribution of all saliency of a layer
 over the roles of destination and source, and the same scores with random tokens in place of the
 label words.
 
@@ -95,12 +95,13 @@ class FlowScores(Result):
     """Maximum distance of random tokens from their label word, if there are any within it."""
 
     def quantities(self) -> dict[str, Quantity]:
-        """`share` of the three types in a layer's sum, and the `saliency` per edge behind it.
+        """`share`: fraction of each of the three types in a layer's sum; and the `saliency` per edge behind it.
 
-        Where measured: `null_share`, the share with random tokens in place of label words; `role_share` of
-        all saliency by role of destination and source; `target_share` of the saliency into the target.
+        Where measured: `null_share`, the fraction with random tokens in place of label words; `role_share`,
+        fractions of all saliency by role of destination and source; `target_share`, fractions of the
+        saliency into the target.
         """
-        dims, per_edge = ("score", "layer"), f"share of the layer's {EDGE}"
+        dims, per_edge = ("score", "layer"), f"fraction of the layer's {EDGE}"
         values, shares = self.per_prompt, function_of_means(self.per_prompt, normalised_flow)
         per_kind = function_of_means(values, torch.clone) if bool(values.isnan().any()) else None
         quantities = {
@@ -127,7 +128,7 @@ class FlowScores(Result):
     @checked(ResultError)
     @kept
     def share(self, score: str, third: str) -> Interval:
-        """Mean share of one type over the `first` or `last` third of the layers.
+        """Mean fraction of one type over the `first` or `last` third of the layers.
 
         Raises:
             ResultError: unknown score or third.
@@ -142,7 +143,7 @@ class FlowScores(Result):
 
     @checked(ResultError)
     def difference(self, third: str) -> Interval:
-        """Difference of the shares `S_wp - S_pq` over the `first` or `last` third, paired over prompts.
+        """Difference of the fractions of `S_wp` and `S_pq` over a third of the layers, paired over prompts.
 
         Raises:
             ResultError: unknown third.
@@ -164,7 +165,7 @@ class FlowScores(Result):
     @checked(ResultError)
     @kept
     def above_null(self, score: str, third: str) -> chance.Beside | None:
-        """The share of one type with random tokens, and the excess of label words over it.
+        """The fraction of one type with random tokens, and the excess of label words over it.
 
         The mean is over the `first` or `last` third of the layers, paired over prompts; the interval of the
         difference includes the spread of the draws of random tokens. None where no random tokens
@@ -197,7 +198,7 @@ class FlowScores(Result):
 
     @kept
     def by_role(self, of: str = "target") -> tuple[tuple[str, ...], Quantity]:
-        """Shares by groups of roles: texts, label words, template, query, target.
+        """Fractions by groups of roles: texts, label words, template, query, target.
 
         Args:
             of: `target`: of the saliency into the target, by role of the source; `receiving`: of all
@@ -208,8 +209,9 @@ class FlowScores(Result):
         """
         if self.role_saliency is None:
             raise ResultError(
-                "These flow scores hold no saliency by role (an earlier version measured them, or a "
-                "server); measure them again with Flow() on a model loaded here."
+                "These flow scores hold no saliency by role, because they were measured by an "
+                "earlier version or on a server. Measure them again with Flow() on a model loaded "
+                "locally."
             )
         if of == "target":
             return by_roles.by_group(self._target_row, self.roles, by_roles.ROW)
@@ -222,7 +224,7 @@ class FlowScores(Result):
         half = len(saliency) // 2
         return half + int(saliency[half:].argmax())
 
-    # --- what texts speak of ---
+    # --- facts for the summary ---
 
     @property
     def count(self) -> int:
@@ -278,7 +280,7 @@ class FlowScores(Result):
 
     @property
     def receivers(self) -> tuple[tuple[str, float], ...]:
-        """Groups of roles that receive the saliency of `target_layer`, with their shares, the largest first."""
+        """Groups of roles that receive the saliency of `target_layer`, by fraction, largest first."""
         return by_roles.receivers(*self.by_role("receiving"), self.target_layer)
 
     @property
@@ -314,7 +316,7 @@ class Flow(OfSaliency[FlowScores]):
     seed: Natural = 0
 
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
-        """Refuse prompts whose scores would divide by zero.
+        """Reject prompts whose scores would divide by zero.
 
         Raises:
             PromptError: a prompt without demonstrations, or with nothing before its label words.
@@ -324,7 +326,7 @@ class Flow(OfSaliency[FlowScores]):
         if bool((counts[:, :2] <= 0).any()):
             raise PromptError(
                 "Flow scores need at least one demonstration with text before its label word in "
-                "every prompt; build the prompts with shots >= 1."
+                "every prompt. Build the prompts with shots >= 1."
             )
 
     def passes(self, model: LanguageModel, data: PromptBatch) -> list[Pass]:
@@ -372,5 +374,5 @@ flow_scores = door(
     Flow,
     "flow_scores",
     prompts="Prompts with at least one demonstration each.",
-    interventions="Made before reading; saliency is that of the edited pattern.",
+    interventions="Applied before reading; saliency is that of the modified attention pattern.",
 )

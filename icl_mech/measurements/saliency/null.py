@@ -31,8 +31,8 @@ class Beside(NamedTuple):
     """Label words compared with random tokens over a third of the layers.
 
     Attributes:
-        null: Share of random tokens in place of the label words.
-        above: Share of the label words minus `null`.
+        null: Fraction of random tokens in place of the label words.
+        above: Fraction of the label words minus `null`.
     """
 
     null: Interval
@@ -42,9 +42,9 @@ class Beside(NamedTuple):
 RANDOM = Definition(
     "random tokens",
     r"S_{wp}(R),\; S_{pq}(R),\quad |R| = |P|",
-    "The same scores with random tokens R in the label words' place: for each label word one at "
-    "most 16 positions away, in no label word, not the first token, before the target. Mean "
-    "over the draws.",
+    "The same scores with random tokens R in place of the label words: for each label word, one "
+    "token at most 16 positions away, before the target, that is neither part of a label word nor "
+    "the first token. Averaged over the draws.",
 )
 
 
@@ -53,8 +53,8 @@ def matched_positions(
 ) -> Int[Tensor, "batch draw demo"] | None:
     """Random tokens near the label words of every prompt, one for each; -1 fills up.
 
-    None of them belongs to a label word, is the first token or stands at or after the target. Within
-    a draw no token is repeated. Draws depend only on the tokens of a prompt, not on its batch.
+    None of them belongs to a label word, is the first token, or lies at or after the target. No token is
+    repeated within a draw. Draws depend only on the tokens of a prompt, not on its batch.
 
     Returns:
         None if a prompt has fewer such tokens than label words.

@@ -29,10 +29,10 @@ SECTION = "Wang et al. 2023, Label Words are Anchors, §2.1"
 SALIENCY = Definition(
     "saliency",
     r"I_l = \left| \sum_h A_{l,h} \odot \frac{\partial \mathcal{L}}{\partial A_{l,h}} \right|",
-    "How much an attention edge moves the loss, to first order: attention of layer l and head h "
-    "times the gradient of the loss at it, added over heads, then the absolute value "
-    "(sum_then_abs; abs_then_sum takes the absolute value of each head first). The loss is the "
-    "cross-entropy at the target over the label words.",
+    "First-order estimate of how much an attention edge changes the loss: the attention of layer "
+    "l and head h times the gradient of the loss with respect to it, summed over heads, then the "
+    "absolute value (sum_then_abs; abs_then_sum takes the absolute value of each head first). The "
+    "loss is the cross-entropy at the target over the label words.",
     SECTION,
 )
 
@@ -85,7 +85,7 @@ class OfSaliency(Measurement[R]):
         return self if self.loss else replace(self, loss=default_loss(data))
 
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
-        """Refuse losses without the answers or label words they need.
+        """Reject losses without the answers or label words they need.
 
         Raises:
             PromptError: prompts without answers, without classes or with nothing to predict.
@@ -131,8 +131,8 @@ KINDS = (
     Definition(
         "label words to target",
         r"S_{pq} = \frac{1}{|P|} \sum_{p \in P} I_l[q, p]",
-        "Mean saliency of the edges from the label words P to the target q, the token whose next "
-        "token is the answer.",
+        "Mean saliency of the edges from the label words P to the target q, the token at which "
+        "the answer is predicted.",
         SECTION,
     ),
     Definition(
@@ -143,10 +143,10 @@ KINDS = (
         SECTION,
     ),
     Definition(
-        "share per edge",
+        "fraction per edge",
         r"\frac{\bar S_k}{\bar S_{wp} + \bar S_{pq} + \bar S_{ww}}",
-        "Of each kind k, from means over prompts. A mean per edge does not grow with the number of "
-        "edges, so few strong edges outweigh many.",
+        "Fraction of each kind k, computed from means over prompts. A mean per edge does not grow "
+        "with the number of edges, so a few strong edges can outweigh many weak ones.",
         SECTION,
     ),
 )

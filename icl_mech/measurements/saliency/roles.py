@@ -1,7 +1,7 @@
 """Saliency by the roles of tokens: between segments of a prompt, and its distribution over the roles of a layer.
 
-A segment is a run of tokens of one role, such as a text or a label word. Shares are fractions of sums, which
-means per edge hide.
+A segment is a run of tokens of one role, such as a text or a label word. Fractions are of sums, which means per
+edge hide.
 """
 
 from collections.abc import Sequence
@@ -104,8 +104,9 @@ def _written(tokens: Sequence[str]) -> str:
     return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
 
 
-ALL, ROW = "share of all saliency of the layer", "share of the saliency that the target receives"
-"""Units of shares."""
+ALL = "fraction of all saliency of the layer"
+ROW = "fraction of the saliency that the target receives"
+"""Units of these fractions."""
 
 
 GROUPS = {
@@ -118,10 +119,10 @@ GROUPS = {
 
 
 BY_ROLE = Definition(
-    "share of all saliency by role",
+    "fraction of all saliency by role",
     r"\frac{\sum_{i \in a} \sum_{j \in b,\, j<i} I_l[i, j]}{\sum_{j<i} I_l[i, j]}",
-    "Of the edges into tokens of role a from tokens of role b; sums, not means, from means over "
-    "prompts. All shares of a layer add up to 1.",
+    "Fraction of all saliency in the edges into tokens of role a from tokens of role b, computed "
+    "from sums (not means per edge) averaged over prompts. The fractions of a layer sum to 1.",
 )
 
 
@@ -161,7 +162,7 @@ def shares(
     sums: Float[Tensor, "batch dest_role src_role layer"],
     row: Float[Tensor, "batch src_role layer"],
 ) -> dict[str, Quantity]:
-    """Shares of all saliency, and of the saliency into the target."""
+    """Fractions of all saliency, and of the saliency into the target."""
     of_all, of_row = function_of_means(sums, share_of_all), function_of_means(row, share_of_row)
     return {
         "role_share": Quantity(("dest_role", "src_role", "layer"), sums, of_all, ALL),
@@ -172,7 +173,7 @@ def shares(
 def by_group(
     totals: Float[Tensor, "batch role layer"], roles: Sequence[str], unit: str
 ) -> tuple[tuple[str, ...], Quantity]:
-    """Names of the groups of these roles, and their shares of each layer's sums."""
+    """Names of the groups of these roles, and their fractions of each layer's sums."""
     names, member = grouped(roles)
     groups = torch.einsum("gr,brl->bgl", member, totals.double())
     statistic = function_of_means(groups, share_of_row)
@@ -183,9 +184,9 @@ class Sources(NamedTuple):
     """Roles from which the target receives the saliency of a layer.
 
     Attributes:
-        label: Share from label words; None if no token is a label word.
-        most: The other group of roles with the largest share.
-        share: Its share.
+        label: Fraction from label words; None if no token is a label word.
+        most: The other group of roles with the largest fraction.
+        share: Its fraction.
     """
 
     label: Interval | None
@@ -209,6 +210,6 @@ def sources(names: Sequence[str], row: Quantity, layer: int) -> Sources | None:
 def receivers(
     names: Sequence[str], received: Quantity, layer: int
 ) -> tuple[tuple[str, float], ...]:
-    """Groups of roles that receive saliency in a layer, with their shares, the largest first."""
+    """Groups of roles that receive saliency in a layer, with their fractions, the largest first."""
     shares = zip(names, received.value()[:, layer].tolist(), strict=True)
     return tuple(sorted((group for group in shares if group[1] > 0), key=lambda group: -group[1]))

@@ -41,8 +41,8 @@ DEFINITIONS = (
     Definition(
         "saliency between segments",
         r"M_l[a, b] = \frac{1}{n_{ab}} \sum_{i \in a} \sum_{j \in b,\, j<i} I_l[i, j]",
-        "Mean over the n edges into the tokens of segment a from those of segment b; a segment is a "
-        "run of tokens of one role.",
+        "Mean over the n edges into the tokens of segment a from those of segment b; a segment is "
+        "a run of consecutive tokens of one role.",
     ),
 )
 
@@ -51,7 +51,7 @@ class TellingLayers(NamedTuple):
     """The most informative layers of one prompt.
 
     Attributes:
-        early: Layer of the first half in which the largest share of saliency per edge goes into label words.
+        early: Layer of the first half in which the largest fraction of saliency per edge goes into label words.
         late: Layer of the second half in which most goes from label words to the target.
     """
 
@@ -63,10 +63,10 @@ class TargetRow(NamedTuple):
     """Saliency into the target of one prompt in a layer.
 
     Attributes:
-        of_layer: Its share of all saliency of the layer.
-        label: Share of it that comes from label words.
-        most: The other group of roles with the largest share.
-        share: Share of that group.
+        of_layer: Its fraction of all saliency of the layer.
+        label: Fraction of it that comes from label words.
+        most: The other group of roles with the largest fraction.
+        share: Fraction of that group.
     """
 
     of_layer: float
@@ -132,7 +132,10 @@ class SaliencyMapsResult(Result):
         values, where = self._layer(prompt, layer)
         text = Text(self.tokens[prompt], self.roles[prompt])
         if into is not None and out_of is not None:
-            raise ResultError("Give into= or out_of=, not both: a token that reads, or one read.")
+            raise ResultError(
+                "Give either into= (a token that reads) or out_of= (a token that is read), not "
+                "both."
+            )
         if out_of is not None:
             token = text.position(out_of, "out_of")
             values, way = values.T, "out of"
@@ -147,7 +150,7 @@ class SaliencyMapsResult(Result):
         Args:
             prompt: Number of the prompt.
             layer: Number of the layer; None: the mean over layers.
-            top: Maximum number of edges drawn; the view gives their share of the sum.
+            top: Maximum number of edges drawn; the view gives their fraction of the sum.
 
         Raises:
             ResultError: no such prompt or layer.
@@ -171,10 +174,12 @@ class SaliencyMapsResult(Result):
         self._check_prompt(prompt)
         maps = self.values[prompt]
         if not 0 <= layer < len(maps):
-            raise ResultError(f"layer={layer}; the model has {len(maps)} layers.")
+            raise ResultError(
+                f"layer={layer}, but the model has {len(maps)} layers, counted from 0."
+            )
         return maps[layer]
 
-    # --- what is worth looking at in a prompt ---
+    # --- highlights of a prompt ---
 
     @property
     def lengths(self) -> tuple[int, int]:
@@ -209,7 +214,7 @@ class SaliencyMapsResult(Result):
         return int(self.values[prompt].tril(-1).sum((1, 2)).argmax())
 
     def own_text_shares(self, layer: int, prompt: int = 0) -> tuple[float, ...]:
-        """Share of each label word's saliency in a layer that comes from the text of its own demonstration.
+        """Fraction of each label word's saliency in a layer that comes from the text of its demonstration.
 
         Label words without text, or that receive nothing, are left out.
 
@@ -223,7 +228,7 @@ class SaliencyMapsResult(Result):
         shares = []
         for place in starts:
             row = values[place]
-            # The text of its own demonstration: the last before the label word.
+            # The text of its demonstration: the last one before the label word.
             text = [i for i in range(place) if roles[i] == "demo_text"]
             first = next(
                 (i + 1 for i in reversed(range(max(text, default=0))) if roles[i] != "demo_text"), 0
@@ -284,7 +289,10 @@ class SaliencyMapsResult(Result):
 
     def _check_prompt(self, prompt: int) -> None:
         if not 0 <= prompt < len(self.values):
-            raise ResultError(f"prompt={prompt}; there are maps of {len(self.values)} prompts.")
+            raise ResultError(
+                f"prompt={prompt}, but there are maps of {len(self.values)} prompts, counted from "
+                "0."
+            )
 
 
 @dataclass
@@ -366,5 +374,5 @@ saliency_maps = door(
     SaliencyMaps,
     "saliency_maps",
     prompts="The prompts.",
-    interventions="Made before reading; saliency is that of the edited pattern.",
+    interventions="Applied before reading; saliency is that of the modified attention pattern.",
 )

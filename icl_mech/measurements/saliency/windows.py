@@ -10,7 +10,7 @@ from icl_mech.metrics import flow_counts
 from icl_mech.results.wording import layers_named, listed
 
 Windows = Sequence[int | None]
-"""Number of tokens that a row of attention sees, its own included, by layer; None: all before it."""
+"""Number of tokens that a row of attention sees, including itself, by layer; None: all tokens up to it."""
 
 
 def edge_means(
