@@ -133,11 +133,12 @@ def ablation(
         draws: Number of random draws of heads.
         seed: Seed of the random heads.
         variant: Variant of the lens for the scores, `sound` or `reference`.
-        interventions: Made in every run, the unablated one included.
-        batch_size: Rows of a pass at most: prompts, of each variant that is run.
-        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
+        interventions: Applied in every run, including the unablated one.
+        batch_size: Maximum number of rows (prompts) of a pass, for each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of the free memory; prompts that do not fit are
+            rejected.
         path: `auto`, or `whole`: every position of every prompt is computed.
-        progress: Show a progress bar; None: if someone may be watching.
+        progress: Show a progress bar; None: only in a notebook or a terminal.
 
     Raises:
         PromptError: sets that are not pairs.
@@ -166,11 +167,12 @@ def alignment(
         true: Prompts with true demonstrations.
         false: The same prompts with false ones, see `build_prompt_pairs`.
         zero_shot: The same queries without demonstrations; None: cut out of the true prompts.
-        interventions: Made in every pass, before those of a measurement itself.
-        batch_size: Rows of a pass at most: prompts, of each variant that is run.
-        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
+        interventions: Applied in every pass, before those of the measurement itself.
+        batch_size: Maximum number of rows (prompts) of a pass, for each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of the free memory; prompts that do not fit are
+            rejected.
         path: `auto`, or `whole`: every position of every prompt is computed.
-        progress: Show a progress bar; None: if someone may be watching.
+        progress: Show a progress bar; None: only in a notebook or a terminal.
 
     Raises:
         PromptError: sets that are not pairs, false labels that do not teach a single label, or `zero_shot`
@@ -208,11 +210,12 @@ def anchor_tokens(
         ratio: Factor by which an anchor's mass exceeds the median nearby; None: the factor that the other
             tokens of the text exceed by chance in 5 % of texts.
         window: Size of the neighbourhood, in positions to either side.
-        interventions: Made in every pass, before those of a measurement itself.
-        batch_size: Rows of a pass at most: prompts, of each variant that is run.
-        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
+        interventions: Applied in every pass, before those of the measurement itself.
+        batch_size: Maximum number of rows (prompts) of a pass, for each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of the free memory; prompts that do not fit are
+            rejected.
         path: `auto`, or `whole`: every position of every prompt is computed.
-        progress: Show a progress bar; None: if someone may be watching.
+        progress: Show a progress bar; None: only in a notebook or a terminal.
 
     Raises:
         RunError: unknown variant, or a layer the model does not have.
@@ -238,17 +241,18 @@ def attribution_patching(
 
     Args:
         model: TransformerBridge, HookedTransformer or adapted model.
-        clean: Prompts with true demonstrations, which values are taken from.
-        corrupt: The same prompts with false ones, token beside token, in which gradients are taken.
+        clean: Prompts with true demonstrations, from which values are taken.
+        corrupt: The same prompts with false demonstrations, aligned token by token, in which gradients are taken.
         steps: Gradients are averaged over this many points between the embeddings of the two runs;
             0: gradients of the run with false demonstrations.
         edges: Score edges between nodes too.
         exact: Also patch every head in turn, and report the rank agreement.
-        interventions: Made in every pass, before those of a measurement itself.
-        batch_size: Rows of a pass at most: prompts, of each variant that is run.
-        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
+        interventions: Applied in every pass, before those of the measurement itself.
+        batch_size: Maximum number of rows (prompts) of a pass, for each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of the free memory; prompts that do not fit are
+            rejected.
         path: `auto`, or `whole`: every position of every prompt is computed.
-        progress: Show a progress bar; None: if someone may be watching.
+        progress: Show a progress bar; None: only in a notebook or a terminal.
 
     Raises:
         PromptError: sets that are not pairs, or whose tokens do not align.
@@ -291,11 +295,12 @@ def calibration(
         seed: Seed of the random words.
         reweighting: Factors on attention to label words (`fit_reweighting`), evaluated as another method.
         more_shots: The same queries with more demonstrations, evaluated as another method.
-        interventions: Made in every pass, before those of a measurement itself.
-        batch_size: Rows of a pass at most: prompts, of each variant that is run.
-        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
+        interventions: Applied in every pass, before those of the measurement itself.
+        batch_size: Maximum number of rows (prompts) of a pass, for each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of the free memory; prompts that do not fit are
+            rejected.
         path: `auto`, or `whole`: every position of every prompt is computed.
-        progress: Show a progress bar; None: if someone may be watching.
+        progress: Show a progress bar; None: only in a notebook or a terminal.
 
     Raises:
         PromptError: prompts without answers or query texts, calibration texts that are also test texts, no
@@ -325,17 +330,18 @@ def compare_heads(
 
     Args:
         model: TransformerBridge, HookedTransformer or adapted model.
-        true: Prompts with true demonstrations; others than the sets were chosen on.
+        true: Prompts with true demonstrations, different from those the sets were chosen on.
         false: The same prompts with false ones.
         sets: Heads by name.
         kind: What replaces an ablated head's output, see `ZeroHeads`.
         draws: Number of random draws of heads for each set.
         seed: Seed of the draws.
-        interventions: Made in every pass, before those of a measurement itself.
-        batch_size: Rows of a pass at most: prompts, of each variant that is run.
-        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
+        interventions: Applied in every pass, before those of the measurement itself.
+        batch_size: Maximum number of rows (prompts) of a pass, for each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of the free memory; prompts that do not fit are
+            rejected.
         path: `auto`, or `whole`: every position of every prompt is computed.
-        progress: Show a progress bar; None: if someone may be watching.
+        progress: Show a progress bar; None: only in a notebook or a terminal.
 
     Raises:
         PromptError: sets of prompts that are not pairs.
@@ -381,11 +387,12 @@ def compress_demonstrations(
         measure_speed: Also time the first prompts.
         method: Which tokens stay, and how; or several methods.
         keep: Positions to keep instead of those the roles give: one row per prompt, or for all.
-        interventions: Made in every pass. Text anchors are a prompt of their own, where interventions act by the roles of its tokens; those that may go by position, because they do not define `shares`, are refused there.
-        batch_size: Rows of a pass at most: prompts, of each variant that is run.
-        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
+        interventions: Applied in every pass. Text anchors are read as a separate prompt, in which interventions act by token roles; those that may act by position, because they do not define `shares`, raise an error there.
+        batch_size: Maximum number of rows (prompts) of a pass, for each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of the free memory; prompts that do not fit are
+            rejected.
         path: `auto`, or `whole`: every position of every prompt is computed.
-        progress: Show a progress bar; None: if someone may be watching.
+        progress: Show a progress bar; None: only in a notebook or a terminal.
 
     Raises:
         RunError: unknown or contradictory options, or `overlap` with a model that counts
@@ -420,11 +427,12 @@ def context_accuracy(
         interval: `score` (see `score_interval`), `bootstrap` (percentiles), or `reference`: mean +-
             1.96 sd / sqrt(N).
         lens: A fitted lens that maps every entry but the last; None: the logit lens.
-        interventions: Made in every pass, before those of a measurement itself.
-        batch_size: Rows of a pass at most: prompts, of each variant that is run.
-        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
+        interventions: Applied in every pass, before those of the measurement itself.
+        batch_size: Maximum number of rows (prompts) of a pass, for each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of the free memory; prompts that do not fit are
+            rejected.
         path: `auto`, or `whole`: every position of every prompt is computed.
-        progress: Show a progress bar; None: if someone may be watching.
+        progress: Show a progress bar; None: only in a notebook or a terminal.
 
     Raises:
         PromptError: sets that are not pairs, or prompts with different numbers of
@@ -453,7 +461,7 @@ def diagnose_confusion(
 
     Args:
         model: TransformerBridge, HookedTransformer or adapted model.
-        prompts: Prompts with answers; the measured confusion is theirs.
+        prompts: Prompts with answers, on which confusion is measured.
         layer: Block whose keys and queries are compared; None: every block, showing the one at
             two thirds of the depth (the paper: 32 of 48).
         components: Maximum number of principal directions of the queries.
@@ -461,11 +469,12 @@ def diagnose_confusion(
             distances are averaged over them.
         context: Index of the single context to use (the paper's choice: the first).
         query_prompts: Prompts whose queries give the directions (default: the measured ones).
-        interventions: Made in every pass: keys, queries and predictions are those under them.
-        batch_size: Rows of a pass at most: prompts, of each variant that is run.
-        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
+        interventions: Applied in every pass, so to keys, queries and predictions alike.
+        batch_size: Maximum number of rows (prompts) of a pass, for each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of the free memory; prompts that do not fit are
+            rejected.
         path: `auto`, or `whole`: every position of every prompt is computed.
-        progress: Show a progress bar; None: if someone may be watching.
+        progress: Show a progress bar; None: only in a notebook or a terminal.
 
     Raises:
         RunError: a layer, context or number of components out of range, or a model without
@@ -498,11 +507,12 @@ def evaluate_reweighting(
         reweighting: The factors, learned (`fit_reweighting`) or given.
         prompts: Test prompts with answers.
         more_shots: The same queries with more demonstrations, run plain for comparison.
-        interventions: Made in every pass, before those of a measurement itself.
-        batch_size: Rows of a pass at most: prompts, of each variant that is run.
-        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
+        interventions: Applied in every pass, before those of the measurement itself.
+        batch_size: Maximum number of rows (prompts) of a pass, for each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of the free memory; prompts that do not fit are
+            rejected.
         path: `auto`, or `whole`: every position of every prompt is computed.
-        progress: Show a progress bar; None: if someone may be watching.
+        progress: Show a progress bar; None: only in a notebook or a terminal.
 
     Raises:
         PromptError: prompts without answers, or `more_shots` with other queries.
@@ -530,11 +540,12 @@ def extraction(
         prompts: Prompts with at least one demonstration each.
         truth: The model's `prediction`, or the `gold` class.
         two_classes: With two classes left, `normalised` scores or the `reference` scoring.
-        interventions: Made during the pass; attention and prediction are those of the changed model.
-        batch_size: Rows of a pass at most: prompts, of each variant that is run.
-        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
+        interventions: Applied during the pass; attention and prediction are those of the modified model.
+        batch_size: Maximum number of rows (prompts) of a pass, for each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of the free memory; prompts that do not fit are
+            rejected.
         path: `auto`, or `whole`: every position of every prompt is computed.
-        progress: Show a progress bar; None: if someone may be watching.
+        progress: Show a progress bar; None: only in a notebook or a terminal.
 
     Raises:
         RunError: unknown choice.
@@ -566,11 +577,12 @@ def find_false_induction_heads(
         shots: Demonstrations per class.
         n: Number of prompts.
         seed: Seed of texts, order and shifts.
-        interventions: Made in every pass, before those of a measurement itself.
-        batch_size: Rows of a pass at most: prompts, of each variant that is run.
-        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
+        interventions: Applied in every pass, before those of the measurement itself.
+        batch_size: Maximum number of rows (prompts) of a pass, for each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of the free memory; prompts that do not fit are
+            rejected.
         path: `auto`, or `whole`: every position of every prompt is computed.
-        progress: Show a progress bar; None: if someone may be watching.
+        progress: Show a progress bar; None: only in a notebook or a terminal.
 
     Raises:
         IclMechError: see `build_prompt_pairs` and `head_scores`.
@@ -598,11 +610,12 @@ def flow_by_demonstration(
         loss: `label`, `prediction` or `vocab`, for texts `next` or `rest`; None: `label` if the
             prompts have answers, else `prediction`, for texts `next`.
         reduction: Absolute value after (`sum_then_abs`) or before the sum over heads.
-        interventions: Made before reading; saliency is that of the edited pattern.
-        batch_size: Rows of a pass at most: prompts, of each variant that is run.
-        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
+        interventions: Applied before reading; saliency is that of the modified attention pattern.
+        batch_size: Maximum number of rows (prompts) of a pass, for each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of the free memory; prompts that do not fit are
+            rejected.
         path: `auto`, or `whole`: every position of every prompt is computed.
-        progress: Show a progress bar; None: if someone may be watching.
+        progress: Show a progress bar; None: only in a notebook or a terminal.
 
     Raises:
         RunError: unknown variant, or a model on a server.
@@ -639,11 +652,12 @@ def flow_scores(
         reduction: Absolute value after (`sum_then_abs`) or before the sum over heads.
         draws: Number of draws of random tokens.
         seed: Seed of the first draw.
-        interventions: Made before reading; saliency is that of the edited pattern.
-        batch_size: Rows of a pass at most: prompts, of each variant that is run.
-        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
+        interventions: Applied before reading; saliency is that of the modified attention pattern.
+        batch_size: Maximum number of rows (prompts) of a pass, for each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of the free memory; prompts that do not fit are
+            rejected.
         path: `auto`, or `whole`: every position of every prompt is computed.
-        progress: Show a progress bar; None: if someone may be watching.
+        progress: Show a progress bar; None: only in a notebook or a terminal.
 
     Raises:
         RunError: unknown variant.
@@ -676,7 +690,7 @@ def generate(
 
     Args:
         model: TransformerBridge, HookedTransformer or adapted model.
-        prompts: What is continued, after the last token of each.
+        prompts: Prompts to continue, each after its last token.
         max_new_tokens: Maximum number of tokens of a text.
         do_sample: Sample tokens; else the top token is written (greedy).
         temperature: Temperature the logits are divided by for sampling.
@@ -689,11 +703,12 @@ def generate(
             after it.
         over_trust: Penalise candidates by over-trust, in beams, with roll-back (`OverTrust()`), instead
             of greedy writing.
-        interventions: In place in every pass. What goes by positions or roles of the prompt changes rows of the prompt, not new ones; what acts at all positions changes new rows too. By default those the context was made under.
-        batch_size: Rows of a pass at most: prompts, of each variant that is run.
-        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
-        path: `auto`: each step computes one row on kept keys and values; `whole`: it computes the whole text again. Both give the same numbers.
-        progress: Show a progress bar; None: if someone may be watching.
+        interventions: Applied in every pass. Interventions that act by positions or roles of the prompt change its rows, not new ones; those that act at all positions change new rows too. By default, the interventions the context was made with.
+        batch_size: Maximum number of rows (prompts) of a pass, for each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of the free memory; prompts that do not fit are
+            rejected.
+        path: `auto`: each step computes one row using the cached keys and values; `whole`: it recomputes the whole text. Both give the same numbers.
+        progress: Show a progress bar; None: only in a notebook or a terminal.
 
     Raises:
         RunError: no new tokens, a temperature, `top_k` or `top_p` out of range or without effect, a
@@ -722,17 +737,18 @@ def head_attention(
 
     Args:
         model: TransformerBridge, HookedTransformer or adapted model.
-        prompts: The prompts; a figure shows one of them.
+        prompts: The prompts; figures show one of them.
         heads: (layer, head) pairs; None: all heads.
         first: Number of prompts shown; None: all.
         row: The token they attend from: a position (the same in every prompt), the target, or the last
             token of a role.
         demo: The row belongs to this demonstration (of texts: span), counted from 0.
-        interventions: Made in every pass, before those of a measurement itself.
-        batch_size: Rows of a pass at most: prompts, of each variant that is run.
-        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
+        interventions: Applied in every pass, before those of the measurement itself.
+        batch_size: Maximum number of rows (prompts) of a pass, for each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of the free memory; prompts that do not fit are
+            rejected.
         path: `auto`, or `whole`: every position of every prompt is computed.
-        progress: Show a progress bar; None: if someone may be watching.
+        progress: Show a progress bar; None: only in a notebook or a terminal.
 
     Raises:
         RunError: no heads, a head twice, or one the model does not have.
@@ -762,15 +778,16 @@ def head_mediation(
 
     Args:
         model: TransformerBridge, HookedTransformer or adapted model.
-        true: Prompts with true labels: the mean output of every head at their last token is taken.
+        true: Prompts with true labels, over which every head's output at the last token is averaged.
         shuffled: Prompts of the same task that teach nothing (labels="random"): these are patched.
         mean: Average over `all` true prompts (as published), or for every prompt over those of its `class` with
             other queries.
-        interventions: Made in every pass, before those of a measurement itself.
-        batch_size: Rows of a pass at most: prompts, of each variant that is run.
-        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
+        interventions: Applied in every pass, before those of the measurement itself.
+        batch_size: Maximum number of rows (prompts) of a pass, for each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of the free memory; prompts that do not fit are
+            rejected.
         path: `auto`, or `whole`: every position of every prompt is computed.
-        progress: Show a progress bar; None: if someone may be watching.
+        progress: Show a progress bar; None: only in a notebook or a terminal.
 
     Raises:
         PromptError: sets with different label words, shuffled prompts without answers, or with
@@ -803,11 +820,12 @@ def head_scores(
         over: Attention to the `labels`, or to the tokens `before_labels`.
         permutations: Number of permutations of the labels in the shuffled control.
         seed: Seed of the permutations.
-        interventions: Made in every pass, before those of a measurement itself.
-        batch_size: Rows of a pass at most: prompts, of each variant that is run.
-        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
+        interventions: Applied in every pass, before those of the measurement itself.
+        batch_size: Maximum number of rows (prompts) of a pass, for each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of the free memory; prompts that do not fit are
+            rejected.
         path: `auto`, or `whole`: every position of every prompt is computed.
-        progress: Show a progress bar; None: if someone may be watching.
+        progress: Show a progress bar; None: only in a notebook or a terminal.
 
     Raises:
         PromptError: prompts without demonstrations, or whose labels follow no single rule.
@@ -846,11 +864,12 @@ def induction_scores(
         exclude_current: Attention of a token to itself does not count (`mul`, `abs`).
         seed: Seed of the random tokens.
         tokens: Custom sequences instead, all of one length.
-        interventions: Made in every pass, before those of a measurement itself.
-        batch_size: Rows of a pass at most: prompts, of each variant that is run.
-        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
+        interventions: Applied in every pass, before those of the measurement itself.
+        batch_size: Maximum number of rows (prompts) of a pass, for each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of the free memory; prompts that do not fit are
+            rejected.
         path: `auto`, or `whole`: every position of every prompt is computed.
-        progress: Show a progress bar; None: if someone may be watching.
+        progress: Show a progress bar; None: only in a notebook or a terminal.
 
     Raises:
         RunError: sequences without repeats or longer than the context, options without effect.
@@ -891,11 +910,12 @@ def isolation(
         depths: Numbers of isolated layers (default: 1, 3, 5, 7 without those above L/2).
         sides: `first` layers, `last` layers or both.
         tokens: Isolate `label` words, `random` tokens or both.
-        interventions: Made with and without isolation: loyalty is to the model so changed.
-        batch_size: Rows of a pass at most: prompts, of each variant that is run.
-        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
+        interventions: Applied with and without isolation: loyalty is relative to the modified model.
+        batch_size: Maximum number of rows (prompts) of a pass, for each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of the free memory; prompts that do not fit are
+            rejected.
         path: `auto`, or `whole`: every position of every prompt is computed.
-        progress: Show a progress bar; None: if someone may be watching.
+        progress: Show a progress bar; None: only in a notebook or a terminal.
 
     Raises:
         RunError: unknown choice, a depth the model does not have, no draws.
@@ -936,11 +956,12 @@ def isolation_map(
         widths: Numbers of isolated layers (default: 1, 3, 5, 7 without those above L/2).
         step: Layers between the starts of neighbouring windows.
         tokens: Isolate `label` words or `random` tokens.
-        interventions: Made in every pass, before those of a measurement itself.
-        batch_size: Rows of a pass at most: prompts, of each variant that is run.
-        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
+        interventions: Applied in every pass, before those of the measurement itself.
+        batch_size: Maximum number of rows (prompts) of a pass, for each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of the free memory; prompts that do not fit are
+            rejected.
         path: `auto`, or `whole`: every position of every prompt is computed.
-        progress: Show a progress bar; None: if someone may be watching.
+        progress: Show a progress bar; None: only in a notebook or a terminal.
 
     Raises:
         RunError: unknown choice, a width the model does not have, a step below 1, no draws.
@@ -973,11 +994,12 @@ def layer_accuracy(
             1.96 sd / sqrt(N).
         lens: A fitted lens that maps every entry but the last; None: the logit lens.
         threshold: Fraction of the final gap that is reached from the critical layer on, a half in the paper.
-        interventions: Made in every pass, before those of a measurement itself.
-        batch_size: Rows of a pass at most: prompts, of each variant that is run.
-        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
+        interventions: Applied in every pass, before those of the measurement itself.
+        batch_size: Maximum number of rows (prompts) of a pass, for each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of the free memory; prompts that do not fit are
+            rejected.
         path: `auto`, or `whole`: every position of every prompt is computed.
-        progress: Show a progress bar; None: if someone may be watching.
+        progress: Show a progress bar; None: only in a notebook or a terminal.
 
     Raises:
         PromptError: sets that are not pairs, or have no answers.
@@ -1003,11 +1025,12 @@ def leave_one_out(
     Args:
         model: TransformerBridge, HookedTransformer or adapted model.
         prompts: Prompts with answers and the same number of demonstrations each.
-        interventions: Made in every pass; those that go by the number of a prompt are refused.
-        batch_size: Rows of a pass at most: prompts, of each variant that is run.
-        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
+        interventions: Applied in every pass; those that depend on the index of a prompt raise an error.
+        batch_size: Maximum number of rows (prompts) of a pass, for each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of the free memory; prompts that do not fit are
+            rejected.
         path: `auto`, or `whole`: every position of every prompt is computed.
-        progress: Show a progress bar; None: if someone may be watching.
+        progress: Show a progress bar; None: only in a notebook or a terminal.
 
     Raises:
         PromptError: prompts without answers, demonstrations or text roles, or with different
@@ -1041,11 +1064,12 @@ def logit_lens(
         norm: `frozen` or `own` (heads and MLPs).
         vocabulary: Also keep log-sum-exp and the top tokens (layers only).
         lens: A fitted lens that maps every entry but the last (layers only); None: the logit lens.
-        interventions: Made in every pass, before those of a measurement itself.
-        batch_size: Rows of a pass at most: prompts, of each variant that is run.
-        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
+        interventions: Applied in every pass, before those of the measurement itself.
+        batch_size: Maximum number of rows (prompts) of a pass, for each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of the free memory; prompts that do not fit are
+            rejected.
         path: `auto`, or `whole`: every position of every prompt is computed.
-        progress: Show a progress bar; None: if someone may be watching.
+        progress: Show a progress bar; None: only in a notebook or a terminal.
 
     Raises:
         RunError: unknown options, processed weights (heads and MLPs), a lens of another model, or
@@ -1067,19 +1091,20 @@ def predict(
     path: Literal['auto', 'whole'] = ...,
     progress: bool | None = ...,
 ) -> Predictions:
-    r"""Label logits, predicted classes and likeliest next tokens at the target.
+    r"""Label logits, predicted classes and most probable next tokens at the target.
 
     Args:
         model: TransformerBridge, HookedTransformer or adapted model.
         prompts: The prompts.
-        score: How label words of several tokens are scored: `first`, `sum` or `mean`; None: as the
-            prompts say (`build_prompts(..., score=)`).
-        top_k: Number of likeliest next tokens kept.
-        interventions: Made in every pass, before those of a measurement itself.
-        batch_size: Rows of a pass at most: prompts, of each variant that is run.
-        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
+        score: How label words of several tokens are scored: `first`, `sum` or `mean`; None: as the prompts
+            specify (`build_prompts(..., score=)`).
+        top_k: Number of most probable next tokens kept.
+        interventions: Applied in every pass, before those of the measurement itself.
+        batch_size: Maximum number of rows (prompts) of a pass, for each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of the free memory; prompts that do not fit are
+            rejected.
         path: `auto`, or `whole`: every position of every prompt is computed.
-        progress: Show a progress bar; None: if someone may be watching.
+        progress: Show a progress bar; None: only in a notebook or a terminal.
 
     Raises:
         RunError: unknown `score`.
@@ -1109,11 +1134,12 @@ def saliency_maps(
             prompts have answers, else `prediction`, for texts `next`.
         reduction: Absolute value after (`sum_then_abs`) or before the sum over heads.
         first: Number of prompts mapped; None: all.
-        interventions: Made before reading; saliency is that of the edited pattern.
-        batch_size: Rows of a pass at most: prompts, of each variant that is run.
-        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
+        interventions: Applied before reading; saliency is that of the modified attention pattern.
+        batch_size: Maximum number of rows (prompts) of a pass, for each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of the free memory; prompts that do not fit are
+            rejected.
         path: `auto`, or `whole`: every position of every prompt is computed.
-        progress: Show a progress bar; None: if someone may be watching.
+        progress: Show a progress bar; None: only in a notebook or a terminal.
 
     Raises:
         RunError: unknown variant.
@@ -1152,11 +1178,12 @@ def span_flow(
         average: `mean` or `median` over the spans that read.
         control_depth: Rows are first replaced by ranks, so that later spans weigh the same as earlier ones.
         clamp: `reference`: the last token of the text is dropped, as in the reference code.
-        interventions: Made in every pass, before those of a measurement itself.
-        batch_size: Rows of a pass at most: prompts, of each variant that is run.
-        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
+        interventions: Applied in every pass, before those of the measurement itself.
+        batch_size: Maximum number of rows (prompts) of a pass, for each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of the free memory; prompts that do not fit are
+            rejected.
         path: `auto`, or `whole`: every position of every prompt is computed.
-        progress: Show a progress bar; None: if someone may be watching.
+        progress: Show a progress bar; None: only in a notebook or a terminal.
 
     Raises:
         RunError: unknown variant.
@@ -1190,11 +1217,12 @@ def steer(
             replace, all others are added.
         scale: Factor the vector is multiplied by (`add`).
         layers: Blocks after which it is applied, one at a time; None: all.
-        interventions: Made in every pass, before those of a measurement itself.
-        batch_size: Rows of a pass at most: prompts, of each variant that is run.
-        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
+        interventions: Applied in every pass, before those of the measurement itself.
+        batch_size: Maximum number of rows (prompts) of a pass, for each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of the free memory; prompts that do not fit are
+            rejected.
         path: `auto`, or `whole`: every position of every prompt is computed.
-        progress: Show a progress bar; None: if someone may be watching.
+        progress: Show a progress bar; None: only in a notebook or a terminal.
 
     Raises:
         PromptError: prompts without answers.
@@ -1227,11 +1255,12 @@ def suppression(
             reference code). Effects on later spans are the same: their rows see none of its rows.
         temperature: Temperature the logits are divided by (the reference code: 0.6).
         layers: Blocks in which spans are hidden; None: all.
-        interventions: Made in the plain and in the suppressed runs.
-        batch_size: Rows of a pass at most: prompts, of each variant that is run.
-        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
+        interventions: Applied to both the plain and the suppressed runs.
+        batch_size: Maximum number of rows (prompts) of a pass, for each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of the free memory; prompts that do not fit are
+            rejected.
         path: `auto`, or `whole`: every position of every prompt is computed.
-        progress: Show a progress bar; None: if someone may be watching.
+        progress: Show a progress bar; None: only in a notebook or a terminal.
 
     Raises:
         RunError: unknown variant, or a layer the model does not have.
@@ -1254,12 +1283,13 @@ def task_vector(
 
     Args:
         model: TransformerBridge, HookedTransformer or adapted model.
-        prompts: With demonstrations; their queries are others than those `steer` is tested on.
-        interventions: Made in every pass, before those of a measurement itself.
-        batch_size: Rows of a pass at most: prompts, of each variant that is run.
-        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
+        prompts: Prompts with demonstrations; their queries differ from those `steer` is tested on.
+        interventions: Applied in every pass, before those of the measurement itself.
+        batch_size: Maximum number of rows (prompts) of a pass, for each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of the free memory; prompts that do not fit are
+            rejected.
         path: `auto`, or `whole`: every position of every prompt is computed.
-        progress: Show a progress bar; None: if someone may be watching.
+        progress: Show a progress bar; None: only in a notebook or a terminal.
 
     Raises:
         PromptError: prompts this model cannot run.
@@ -1292,17 +1322,18 @@ def transplant(
         model: TransformerBridge, HookedTransformer or adapted model.
         true: Prompts with true demonstrations.
         false: The same prompts with false ones, see `build_prompt_pairs`.
-        at: Places, each on its own: `anchors` (all label words), `target`, `query` (its text) or `template`
-            (all tokens of the format).
-        layers: Blocks whose entrance is changed, one at a time; None: all.
+        at: Token positions, each patched separately: `anchors` (all label words), `target`, `query` (its text) or
+            `template` (all tokens of the format).
+        layers: Blocks whose input is patched, one at a time; None: all.
         draws: Number of random draws of tokens for each place.
         single: Each label word alone, too.
         seed: Seed of the draws.
-        interventions: Made in every pass, before those of a measurement itself.
-        batch_size: Rows of a pass at most: prompts, of each variant that is run.
-        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
+        interventions: Applied in every pass, before those of the measurement itself.
+        batch_size: Maximum number of rows (prompts) of a pass, for each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of the free memory; prompts that do not fit are
+            rejected.
         path: `auto`, or `whole`: every position of every prompt is computed.
-        progress: Show a progress bar; None: if someone may be watching.
+        progress: Show a progress bar; None: only in a notebook or a terminal.
 
     Raises:
         PromptError: sets that are not pairs, a pair with different numbers of demonstrations, query or template
@@ -1333,11 +1364,12 @@ def anchor_agreement(
         proximity: Number of following spans that scores leave out, the span itself included.
         top: Number of receiver heads, chosen for each text from the others.
         temperature: Temperature of the compared distributions, see `suppression`.
-        interventions: Made in every pass, before those of a measurement itself.
-        batch_size: Rows of a pass at most: prompts, of each variant that is run.
-        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
+        interventions: Applied in every pass, before those of the measurement itself.
+        batch_size: Maximum number of rows (prompts) of a pass, for each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of the free memory; prompts that do not fit are
+            rejected.
         path: `auto`, or `whole`: every position of every prompt is computed.
-        progress: Show a progress bar; None: if someone may be watching.
+        progress: Show a progress bar; None: only in a notebook or a terminal.
 
     Raises:
         RunError: unknown variant, or more heads than the model has.
@@ -1363,11 +1395,12 @@ def compare_lenses(
         model: TransformerBridge, HookedTransformer or adapted model.
         prompts: The prompts, with answers; not those the lens was fitted on.
         lens: The fitted lens.
-        interventions: Made in every pass, before those of a measurement itself.
-        batch_size: Rows of a pass at most: prompts, of each variant that is run.
-        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
+        interventions: Applied in every pass, before those of the measurement itself.
+        batch_size: Maximum number of rows (prompts) of a pass, for each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of the free memory; prompts that do not fit are
+            rejected.
         path: `auto`, or `whole`: every position of every prompt is computed.
-        progress: Show a progress bar; None: if someone may be watching.
+        progress: Show a progress bar; None: only in a notebook or a terminal.
 
     Raises:
         PromptError: prompts without answers.
@@ -1407,11 +1440,12 @@ def edge_cuts(
         draws: Number of draws of random edges; 0: none.
         seed: Seed of the first draw.
         rows: Edges to the target are those into `query` and target, or into the `target` alone.
-        interventions: Made in every pass, before those of a measurement itself.
-        batch_size: Rows of a pass at most: prompts, of each variant that is run.
-        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
+        interventions: Applied in every pass, before those of the measurement itself.
+        batch_size: Maximum number of rows (prompts) of a pass, for each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of the free memory; prompts that do not fit are
+            rejected.
         path: `auto`, or `whole`: every position of every prompt is computed.
-        progress: Show a progress bar; None: if someone may be watching.
+        progress: Show a progress bar; None: only in a notebook or a terminal.
 
     Raises:
         PromptError: prompts without answers or demonstrations, or without such edges; label words and queries so
@@ -1431,21 +1465,22 @@ def gain(
     path: Literal['auto', 'whole'] = ...,
     progress: bool | None = ...,
 ) -> GainResult:
-    r"""Gain from demonstrations over zero-shot prompts, and over the same demonstrations with shuffled labels.
+    r"""Gain from demonstrations over zero-shot prompts and over the same demonstrations with shuffled labels.
 
-    Costs one more pass over the queries alone, and one over whole prompts for each draw. Demonstrations are
-    those of the prompts, with correct labels or not.
+    Costs one more pass over the queries alone, and one over whole prompts for each draw. The demonstrations are
+    those of the prompts, whether their labels are correct or not.
 
     Args:
         model: TransformerBridge, HookedTransformer or adapted model.
         prompts: With demonstrations and answers.
         draws: Number of orders of shuffled label words.
         seed: Seed of the first order.
-        interventions: Made in every pass, before those of a measurement itself.
-        batch_size: Rows of a pass at most: prompts, of each variant that is run.
-        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
+        interventions: Applied in every pass, before those of the measurement itself.
+        batch_size: Maximum number of rows (prompts) of a pass, for each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of the free memory; prompts that do not fit are
+            rejected.
         path: `auto`, or `whole`: every position of every prompt is computed.
-        progress: Show a progress bar; None: if someone may be watching.
+        progress: Show a progress bar; None: only in a notebook or a terminal.
 
     Raises:
         PromptError: prompts without answers or demonstrations, or for which neither baseline can be built.
@@ -1471,7 +1506,7 @@ def lens_table(
 
     Args:
         model: TransformerBridge, HookedTransformer or adapted model.
-        prompts: The prompts, of any kind; the first is read unless told otherwise.
+        prompts: The prompts, of any kind; by default the first one is shown.
         positions: Which tokens: numbers (the same in every prompt), or all of a role; None: the last
             twelve up to the target.
         demo: Only the tokens of this demonstration (of texts: span), counted from 0.
@@ -1479,11 +1514,12 @@ def lens_table(
         k: Number of words kept for each cell.
         variant: Variant of the lens, `sound` or `reference`.
         lens: A fitted lens that maps every entry but the last; None: the logit lens.
-        interventions: Made in every pass, before those of a measurement itself.
-        batch_size: Rows of a pass at most: prompts, of each variant that is run.
-        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
+        interventions: Applied in every pass, before those of the measurement itself.
+        batch_size: Maximum number of rows (prompts) of a pass, for each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of the free memory; prompts that do not fit are
+            rejected.
         path: `auto`, or `whole`: every position of every prompt is computed.
-        progress: Show a progress bar; None: if someone may be watching.
+        progress: Show a progress bar; None: only in a notebook or a terminal.
 
     Raises:
         PromptError: a prompt without such tokens.
@@ -1511,11 +1547,12 @@ def matching_by_layer(
         false: The same queries with false demonstrations; heads are scored on these.
         over: Attention to the `labels`, or to the tokens `before_labels`.
         variant: Variant of the lens for the accuracy, `sound` or `reference`.
-        interventions: Made in every pass, before those of a measurement itself.
-        batch_size: Rows of a pass at most: prompts, of each variant that is run.
-        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
+        interventions: Applied in every pass, before those of the measurement itself.
+        batch_size: Maximum number of rows (prompts) of a pass, for each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of the free memory; prompts that do not fit are
+            rejected.
         path: `auto`, or `whole`: every position of every prompt is computed.
-        progress: Show a progress bar; None: if someone may be watching.
+        progress: Show a progress bar; None: only in a notebook or a terminal.
 
     Raises:
         PromptError: sets that are not pairs, or prompts without a class to match.
@@ -1541,11 +1578,12 @@ def saliency_check(
     Args:
         model: TransformerBridge, HookedTransformer or adapted model.
         prompts: With demonstrations and answers.
-        interventions: Made in every pass, before those of a measurement itself.
-        batch_size: Rows of a pass at most: prompts, of each variant that is run.
-        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
+        interventions: Applied in every pass, before those of the measurement itself.
+        batch_size: Maximum number of rows (prompts) of a pass, for each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of the free memory; prompts that do not fit are
+            rejected.
         path: `auto`, or `whole`: every position of every prompt is computed.
-        progress: Show a progress bar; None: if someone may be watching.
+        progress: Show a progress bar; None: only in a notebook or a terminal.
 
     Raises:
         PromptError: prompts without answers or demonstrations.

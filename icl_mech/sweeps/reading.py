@@ -23,7 +23,7 @@ MAIN = ("values", "")
 
 ROUNDING = 1e-9
 
-_SHARES = re.compile(r"\b(share|accuracy|AUC\w*|overlap|probability|loyalty)\b")
+_SHARES = re.compile(r"\b(share|fraction|accuracy|AUC\w*|overlap|probability|loyalty)\b")
 _CHANGES = re.compile(r"\b(difference|change|gap|above)\b")
 
 
