@@ -336,7 +336,7 @@ def _read(folder: Path, stage: Stage) -> History:
     try:
         saved = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise RunError(f"{file} cannot be read: {error}.") from None
+        raise RunError(f"{file} cannot be read: {str(error).removesuffix('.')}.") from None
     made_of = {"task": stage.task.name, "model": stage.info.name}
     if not isinstance(saved, dict) or any(saved.get(key) != name for key, name in made_of.items()):
         raise RunError(

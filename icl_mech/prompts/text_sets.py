@@ -150,7 +150,9 @@ def read_texts(file: Path) -> tuple[list[str], list[Any] | None]:
         else:
             return _divided(content), None
     except (OSError, ValueError) as error:
-        raise PromptError(f"The texts of {str(file)!r} cannot be read: {error}.") from error
+        raise PromptError(
+            f"The texts of {str(file)!r} cannot be read: {str(error).removesuffix('.')}."
+        ) from error
     if not isinstance(listed, list):
         raise PromptError(
             f"The file of texts {str(file)!r} holds {shown(listed)}; expected a list of texts."

@@ -121,7 +121,7 @@ def read_json(path: Path) -> dict[str, Any]:
             f"No saved result at {str(path.parent)!r} ({path.name} is missing); give the folder of a saved run."
         ) from error
     except (OSError, ValueError) as error:
-        raise ResultError(f"{path} cannot be read: {error}.") from error
+        raise ResultError(f"{path} cannot be read: {str(error).removesuffix('.')}.") from error
     return parsed(content, path)
 
 

@@ -178,7 +178,9 @@ class Template:
         try:
             return list(Formatter().parse(self.pattern))
         except ValueError as error:
-            raise TaskError(f"Template {self.pattern!r} cannot be read: {error}.") from error
+            raise TaskError(
+                f"Template {self.pattern!r} cannot be read: {str(error).removesuffix('.')}."
+            ) from error
 
     @property
     def is_pair(self) -> bool:

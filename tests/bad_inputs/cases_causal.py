@@ -107,7 +107,12 @@ CASES = [
     made("a source that is text", lambda: icl.Patch("z", [(0, 0)], source="true"), "source='true'"),
     used("a head that is not there", lambda b: icl.Patch("z", [(0, 9)], values=VALUES), "head 9"),
     used("a layer that is not there", lambda b: icl.Patch("z", [(9, 0)], values=VALUES), "layer 9"),
-    used("values too wide", lambda b: icl.Patch("z", [(0, 0)], values=VECTOR[None]), "32 numbers"),
+    used(
+        "values too wide",
+        lambda b: icl.Patch("z", [(0, 0)], values=VECTOR[None]),
+        "width 32",
+        "width 8",
+    ),
     used(
         "a source of fewer prompts",
         lambda b: icl.Patch("z", [(0, 0)], source=b.prompts[:2]),
@@ -126,7 +131,7 @@ CASES = [
     ),
     made("a vector of two axes", lambda: icl.AddVector(VALUES, 0), "vector", "d_model"),
     made("a vector for no layer", lambda: icl.AddVector(VECTOR, -1), "layer=-1"),
-    used("a vector too short", lambda b: icl.AddVector(VECTOR[:5], 0), "5 numbers"),
+    used("a vector too short", lambda b: icl.AddVector(VECTOR[:5], 0), "5 entries", "width 32"),
     used("a vector behind no block", lambda b: icl.AddVector(VECTOR, 9), "layer 9"),
     called(
         "mediation of other labels",
@@ -164,7 +169,7 @@ CASES = [
     ),
     called("a vector as a list", steered([1.0])),
     called("a vector of whole numbers", steered(torch.zeros(32, dtype=torch.long)), "float"),
-    called("a vector of another model", steered(torch.zeros(5)), "32 numbers"),
+    called("a vector of another model", steered(torch.zeros(5)), "5]", "width 32"),
     called("a scaled replacement", steered(VECTOR, kind="replace", scale=2.0), "kind='add'"),
     called("a vector behind no layer", steered(VECTOR, layers=[])),
     called("an unknown way to steer", steered(VECTOR, kind="push"), "kind='push'"),

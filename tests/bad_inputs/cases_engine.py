@@ -8,6 +8,7 @@ import torch
 
 import icl_mech as icl
 from icl_mech.engine import prepare, run, run_variants
+from icl_mech.engine.finite import NonFiniteError
 from icl_mech.errors import ModelError, RunError
 from icl_mech.interventions import Isolate, Reweight
 from icl_mech.measurements.reading import PredictionReading
@@ -107,7 +108,7 @@ CASES = [
         lambda b: icl.predict(
             b.model, b.prompts, interventions=[Reweight(torch.full((3, 4, 2), 200.0))]
         ),
-        RunError,
+        NonFiniteError,
     ),
     Case("a hook that cuts the graph", cut, RunError, ("'pattern'",)),
 ]

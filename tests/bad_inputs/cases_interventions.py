@@ -108,7 +108,7 @@ CASES = [
     refused("a source behind its rows", Cut("query", "units"), "prompt 0"),
     refused("cut tokens no prompt has", Cut("narrative"), "'narrative'"),
     refused("a relation without pairs", Cut("query", relation="own"), "2 units", "relation='own'"),
-    refused("a unit too many", Cut(TokenSet("units", units=[7])), "Number 7", "prompt 0", "has 2"),
+    refused("a unit too many", Cut(TokenSet("units", units=[7])), "number 7", "Prompt 0", "has 2"),
     refused("an interval outside", Cut(TokenSet(positions=[[(0, 999)]] * 4)), "999", "prompt 0"),
     used("a position outside", lambda: [Cut(TokenSet(positions=[[999]] * 4))], "999", "prompt 0"),
     used(

@@ -333,7 +333,7 @@ def test_edges_between_demonstrations_have_no_control(gpt2):
     first = by_row(CONTEXTUALISE, prompts[0])
     row = min(first)
     with WORDS.raises(
-        PromptError, "no_control", "Prompt 0", f"row {row}", len(first[row]), "0 are"
+        PromptError, "no_control", "Prompt 0", f"Row {row}", len(first[row]), "0 are"
     ):
         icl.predict(model, prompts, interventions=[cut])
     with pytest.raises(PromptError, match="Prompt 0"):

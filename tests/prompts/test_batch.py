@@ -221,7 +221,7 @@ def test_indices_that_choose_nothing_are_refused(index, told):
 
 def test_copies_of_one_prompt_are_told():
     examples = [Example("a b", 1), Example("c d", 0), Example("a b", 1)]
-    with WORDS.warns(UserWarning, "copies_told", "1 of 3", "prompt 2 prompt 0"):
+    with WORDS.warns(UserWarning, "copies_told", "1 of 3", "prompt 2", "prompt 0"):
         build_prompts(TASK, BPE, queries=examples)
     with WORDS.warns(UserWarning, "copies_prompt_told", "1", "2"):
         icl.texts(["One two. Three four."] * 2, BPE)

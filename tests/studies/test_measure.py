@@ -280,7 +280,7 @@ def test_results_by_name_and_kind(model, prompts):
     assert "flow" not in dir(report)
     with WORDS.raises(MissingResult, "results_name_kind", "'flow'"):
         _ = report.flow
-    with pytest.raises(KeyError, match="no 'flows'"):
+    with pytest.raises(KeyError, match="no result 'flows'"):
         _ = report["flows"]
 
 

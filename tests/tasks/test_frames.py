@@ -187,7 +187,7 @@ def test_any_data_set_of_the_hub(hub):
 def test_a_data_set_that_is_nowhere(hub):
     message = refused("films/none")
     WORDS(message, "data_set_nowhere_2", "'films/none'", "DatasetNotFoundError", "owner/name")
-    WORDS(refused("films/none.csv"), "data_set_nowhere", "No", "'films/none.csv'")
+    WORDS(refused("films/none.csv"), "data_set_nowhere", "'films/none.csv'")
     assert "'owner/name'" in refused("fims")
 
 

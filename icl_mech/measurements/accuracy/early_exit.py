@@ -353,6 +353,8 @@ def early_exit(
     accepted = LayerAccuracyResult | Sequence[LayerAccuracyResult]
     results = conformed("results", results, accepted, ResultError)
     several = _listed(results)
+    if not several:
+        raise ResultError("results is empty; give at least one result of LayerAccuracy.")
     choosing = None
     if chosen_on is not None:
         choosing = _listed(conformed("chosen_on", chosen_on, accepted, ResultError))

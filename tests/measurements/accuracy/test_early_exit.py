@@ -208,7 +208,7 @@ def test_the_planted_model_overthinks_after_block_one(planted):
 def test_errors(planted):
     with WORDS.raises(ResultError, "errors", "[4, 5]"):
         early_exit([planted, layer_accuracy(*tiny_case("gpt2"))])
-    with pytest.raises(ResultError, match="entries"):
+    with pytest.raises(ResultError, match="results is empty"):
         early_exit([])
     with WORDS.raises(ResultError, "errors_2"):
         early_exit(random_result(0, batch=1))

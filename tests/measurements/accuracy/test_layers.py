@@ -303,7 +303,7 @@ def test_figures_of_a_page(planted):
         last["calibrated"][1],
         said(planted.final_gap),
     )
-    assert f"scores {last['permuted'][1]}" in permuted.answer
+    assert f"is {last['permuted'][1]}" in permuted.answer
     assert "above chance (0.33)" in permuted.answer
     WORDS(plain.answer, "figures_page_2", last["plain"][0], last["plain"][1])
     assert f"{last['label_space'][0]} with true" in space.answer

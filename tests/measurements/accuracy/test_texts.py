@@ -58,9 +58,9 @@ def test_a_gap_clearly_below_0_is_not_said_to_include_0():
     assert helped.final_gap.high < 0
     assert helped.critical is None
     WORDS(helped.summary(), "no_critical_layer")
-    assert "not clearly different" not in helped.summary()
+    assert "different from 0" not in helped.summary()
     assert all(
-        "not clearly different" not in text for shown in helped.figures() for text in texts(shown)
+        "different from 0" not in text for shown in helped.figures() for text in texts(shown)
     )
 
 

@@ -119,7 +119,7 @@ def test_the_path_between_embeddings_is_complete(family):
     found = attribution_patching(model, *pair, steps=64, exact=False)
     assert float(found.missed.abs().max()) <= 1e-3 * max(1.0, float(found.gap.abs().max()))
     WORDS(found.summary(), "path_between_embeddings_complete", "64")
-    assert "Over 64 steps" in found.figures()[0].answer
+    assert "With 64 integration steps" in found.figures()[0].answer
     plain = attribution_patching(model, *pair, exact=False)
     assert float(plain.missed.abs().max()) > 1e-2
     small = attribution_patching(model, *pair, exact=False, batch_size=1)

@@ -338,10 +338,10 @@ def test_refusals(model, pair):
     true, false = pair
     for options, says in (
         ({"at": ()}, "none chosen"),
-        ({"at": ("target", "target")}, "each once"),
+        ({"at": ("target", "target")}, "each place once"),
         ({"layers": [3]}, "layer 3"),
-        ({"layers": []}, "name blocks"),
-        ({"layers": [1, 1]}, "each once"),
+        ({"layers": []}, "at least one"),
+        ({"layers": [1, 1]}, "without duplicates"),
     ):
         with pytest.raises(RunError, match=says):
             icl.transplant(model, true, false, **options)

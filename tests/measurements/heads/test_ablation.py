@@ -518,5 +518,5 @@ def test_unknown_conditions_and_sides(planted):
         planted.interval("accuracy", condition="chosen head", side="true")
     with WORDS.raises(ResultError, "unknown_conditions_sides_3", "'flase'"):
         planted.interval("accuracy", condition="none", side="flase")
-    with WORDS.raises(ResultError, "unknown_conditions_sides_4", "No", "'random heads'"):
+    with WORDS.raises(ResultError, "unknown_conditions_sides_4", "'random heads'"):
         result_of(UNABLATED, CHOSEN).draws()

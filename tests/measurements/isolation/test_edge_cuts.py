@@ -385,7 +385,7 @@ def test_what_is_refused(setting):
         [5, 7, 11, 8], label_positions=(1, 2), label_classes=(0, 1), label_tokens=(7, 11), answer=0
     )
     batch = icl.PromptBatch((short,))
-    with WORDS.raises(PromptError, "what_refused_3", "'anchors'", "Prompt 0", "row 3", 2, 0):
+    with WORDS.raises(PromptError, "what_refused_3", "'anchors'", "Prompt 0", "Row 3", 2, 0):
         icl.edge_cuts(model, batch, edges="anchors")
     with WORDS.raises(PromptError, "what_refused_4", "'collect'", 2, 0):
         icl.edge_cuts(model, batch, edges="collect")

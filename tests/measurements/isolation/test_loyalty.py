@@ -172,7 +172,7 @@ def test_windows_that_were_not_run_are_blank():
     assert_frame_equal(table.iloc[some], whole.iloc[some], rtol=1e-12)
     assert bool(table.iloc[[1, 2]].drop(columns=["tokens", "side", "depth"]).isna().all(axis=None))
     assert odd.loyalty(("first", 5, "label")) == result.loyalty(("first", 5, "label"))
-    with WORDS.raises(ResultError, "windows_run_blank", "No", "'last'", "5", "'label'"):
+    with WORDS.raises(ResultError, "windows_run_blank", "'last'", "5", "'label'"):
         odd.loyalty(("last", 5, "label"))
     WORDS.starts(odd.summary(), "windows_run_blank_2", "5", "12", "10")
     assert set(odd.drawing().names) == {"label words", "random tokens"}

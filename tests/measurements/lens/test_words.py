@@ -165,14 +165,14 @@ def test_a_prompt_is_drawn_with_its_own_words():
     assert drawn.bold == (" yes",)
     assert known(labels=()).drawing().note == "prompt 1 of 2"
     for prompt in (2, -1):
-        with pytest.raises(ResultError, match=f"prompt={prompt} is out of range"):
+        with pytest.raises(ResultError, match=f"prompt={prompt} is out"):
             known().drawing(prompt=prompt)
 
 
 def test_the_last_word_and_since_when():
     (figure,) = known().figures()
     WORDS(figure.answer, "last_word_since_when", "0.75", "1")
-    assert "false demonstrations: “<b>” (0.40), first from layer 1 on" in figure.answer
+    assert "false demonstrations: “<b>” (0.40), on top from layer 1 on" in figure.answer
     WORDS(figure.caption, "last_word_since_when_2")
     assert "bold" not in known(label_words=()).figures()[0].caption
     unknown = known(words={}).figures()[0]
