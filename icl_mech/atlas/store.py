@@ -33,12 +33,12 @@ class Entry:
 
     @cached_property
     def contents(self) -> frozenset[str]:
-        """Digests of what was measured, independent of names: types and values, without provenance."""
+        """Digests of what was measured, types and values without provenance, independent of names."""
         return frozenset(_digest(_plain(result)) for result in measured(self.run).values())
 
     @cached_property
     def identities(self) -> frozenset[str]:
-        """Digests of everything that determines the numbers: weights, prompts, variants, interventions, versions."""
+        """Digests of everything that determines the numbers (weights, prompts, variants, interventions, versions)."""
         return frozenset(
             Identity.recorded(o.provenance).digest for o in measured(self.run).values()
         )

@@ -87,7 +87,7 @@ NO_PATTERN = {
 }
 AFTERWARDS = "fires hook_attn_scores and hook_pattern afterwards"
 CANNOT_WRAP = "cannot wrap"
-NO_SUM = "up to its logits only within"
+NO_SUM = "to its logits only within"
 ALIBI = {"isolation": "takes no mask of four dimensions: it makes its positions from the mask"}
 
 FAMILIES = (
