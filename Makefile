@@ -30,8 +30,8 @@ PORTABLE := ATEN_CPU_CAPABILITY=default TEST_FAMILIES="gpt2"
 PORTABLE_TESTS := -m "not slow" $(NUMERIC_TESTS)
 # Families of models in runs that are not `make test-all`.
 FEW := TEST_FAMILIES="gpt2 gemma3"
-# And in `make check`: one whose attention is re-routed too. All families of all adapters are
-# compared with plain Hugging Face in tests/families.
+# And in `make check`: one whose attention is re-routed too, where families matter (`BOTH` in tests/tiers.py).
+# All families of all adapters are compared with plain Hugging Face in tests/families.
 MOST := TEST_FAMILIES="gpt2 gptj gemma3"
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -166,7 +166,7 @@ part-lint part-wheel part-docs: part-%: part-install
 part-types: part-install
 	@$(CHECK) part types bash -c '$(MAKE) typecheck && $(BIN)/python -m pytest $(TYPE_TESTS)'
 part-tests: part-install part-browser
-	@$(MOST) $(CHECK) part tests $(PYTEST) -m "not exhaustive and not second_model" --ignore $(SITE_TESTS) --ignore $(TYPE_TESTS)
+	@$(MOST) $(CHECK) part tests $(PYTEST) --durations=40 -m "not exhaustive and not second_model and not second" --ignore $(SITE_TESTS) --ignore $(TYPE_TESTS)
 part-tl3: part-install
 	@$(FEW) $(CHECK) part tl3 $(VENV_TL3)/bin/python -m pytest -m "tl3 or hooked"
 part-portable: part-install

@@ -1322,7 +1322,7 @@ def transplant(
         model: TransformerBridge, HookedTransformer or adapted model.
         true: Prompts with true demonstrations.
         false: The same prompts with false ones, see `build_prompt_pairs`.
-        at: Token positions, each patched separately: `anchors` (all label words), `target`, `query` (its text) or
+        at: Sets of tokens, each set patched separately: `anchors` (all label words), `target`, `query` (its text) or
             `template` (all tokens of the format).
         layers: Blocks whose input is patched, one at a time; None: all.
         draws: Number of random draws of tokens for each place.
@@ -1506,7 +1506,7 @@ def lens_table(
 
     Args:
         model: TransformerBridge, HookedTransformer or adapted model.
-        prompts: The prompts, of any kind; by default the first one is shown.
+        prompts: The prompts, of any kind; by default only the first one is read.
         positions: Which tokens: numbers (the same in every prompt), or all of a role; None: the last
             twelve up to the target.
         demo: Only the tokens of this demonstration (of texts: span), counted from 0.

@@ -157,6 +157,14 @@ def shorten(app: Sphinx, what: str, name: str, thing: Any, options: Any, *texts:
     return (ANNOTATED.sub(r"\1", signature), returned) if signature else None
 
 
+def without_type(
+    app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: list[str]
+) -> None:
+    """Keep a colon in the first line of an attribute: napoleon would take what stands before it for a type."""
+    if what in ("attribute", "data", "property"):
+        lines.insert(0, "")
+
+
 def code(name: str, raw: str, text: str, line: int, inliner: Any, *more: Any) -> Any:
     """Text in single backquotes: code, as in Markdown."""
     return [nodes.literal(raw, text.replace("\\", ""))], []
@@ -171,5 +179,6 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.config["default_role"] = "plain-code"
     app.connect("source-read", expand)
     app.connect("autodoc-process-docstring", complete)
+    app.connect("autodoc-process-docstring", without_type, priority=400)  # before napoleon
     app.connect("autodoc-process-signature", shorten)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -131,7 +131,7 @@ class TokenSet:
         missing = set(self.units or ()) - {number for number, _ in named}
         if missing:
             raise PromptError(
-                f"Prompt {index} has no number {min(missing)} among the {self}: it has "
+                f"Prompt {index} has no number {min(missing)} among its {' and '.join(map(repr, self.names))}: it has "
                 f"{len({number for number, _ in named if number is not None})} of them, counted from 0."
             )
         return [group for number, group in named if self.units is None or number in self.units]

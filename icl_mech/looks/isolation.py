@@ -148,7 +148,7 @@ def _words(result: IsolationResult) -> Table:
         "Most probable next words with and without isolation",
         ("prompt", "isolated", f"{result.top_k} most probable next tokens, best first"),
         tuple(lines),
-        "␣ marks a space at the start, ↵ for a line break; random tokens: first draw",
+        "␣ marks a space at the start, ↵ a line break; random tokens: first draw",
         bold=tuple(range(0, len(lines), len(rows))),
     )
 

@@ -321,8 +321,8 @@ def check_numbers(
         if intervention.by_number and not any(_same_numbers(prompts, side) for side in sides):
             raise RunError(
                 f"{intervention!r} may depend on the index of a prompt, but some passes run other "
-                "prompts (a subset, or separate contexts), whose indices differ. Run these "
-                "measurements separately, or set the intervention's by_number to False if it does "
+                "prompts (a subset, or separate contexts), whose indices differ. Measure those "
+                "prompts separately, or set the intervention's by_number to False if it does "
                 "not depend on the index."
             )
 

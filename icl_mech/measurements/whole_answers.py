@@ -1,6 +1,6 @@
 """Answers of several tokens, teacher-forced: probability of the whole answer, and whether it is the greedy continuation.
 
-Each prompt has a separate word. A prompt is truncated after its target and continued with all but the last
+Each prompt has its own word. A prompt is truncated after its target and continued with all but the last
 token of its word, so that one pass reads all the word's tokens.
 """
 

@@ -105,7 +105,7 @@ def ratio_interval(
 
     Args:
         numerator: Value of each prompt.
-        denominator: Value of the same prompts.
+        denominator: Value for the same prompts.
         resamples: Number of bootstrap resamples.
         seed: Of the resampling.
 

@@ -137,7 +137,7 @@ class TransformerLensModel(LanguageModel):
     def _no_pattern(self, site: Site) -> str:
         with_pattern = sorted({*range(self.info.n_layers)} - {*self.without_pattern})
         rest = (
-            ", and attention knockouts, heads and head attention in the blocks that have a "
+            ". Attention knockouts, heads and head attention work in the blocks that have a "
             f"pattern: {with_pattern}"
             if with_pattern
             else ""

@@ -289,8 +289,7 @@ def met(model: LanguageModel) -> LanguageModel:
         return model
     if isinstance(model, ServerModel):
         what = (
-            "runs on a server, so no forecast is possible; make it with a model loaded on this "
-            "machine"
+            "runs on a server, so its cost cannot be forecast; use a model loaded on this machine"
         )
         raise ModelError(f"{model.info.name!r} {what}.")
     ledger = current.ledgers.setdefault(id(model), Ledger(model, in_use(model.device)))

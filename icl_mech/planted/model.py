@@ -130,8 +130,8 @@ def planted_model(
     if circuit == "anchors":
         model = _anchors_circuit(anchors, seed, share, hand_over)
     elif not anchors or (circuit == "heads" and hand_over != READING_HEAD[0]):
-        more = "anchors= and hand_over=" if circuit == "heads" else "anchors="
-        raise ModelError(f"circuit={circuit!r} has no such option; leave {more} out.")
+        more = "anchors= or hand_over=" if circuit == "heads" else "anchors="
+        raise ModelError(f"circuit={circuit!r} does not take {more}; leave it out.")
     else:
         model = (
             heads_circuit(seed, share)

@@ -56,7 +56,7 @@ attention goes to the last one."""
 CONSTANT = 16.0
 """Logits of the one answer that `reads_query` gives until demonstrations have been seen."""
 FIT = 4.0
-"""Attention score, above other label words, of one whose demonstration has the class asked for."""
+"""By how much the attention score of a label word whose demonstration has the class asked for exceeds that of others."""
 SUNK = 12.0
 """Logits by which `alarm` lowers the right answer."""
 LUCK = 1.0
@@ -85,8 +85,8 @@ class NullNetwork:
     """A network that solves the task by a mechanism other than the claimed one.
 
     Attributes:
-        description: Its mechanism, in one sentence.
-        fools: The mechanism it could be mistaken for, in one sentence.
+        description: Its mechanism.
+        fools: The mechanism it could be mistaken for.
         switches: True if it answers from the query alone, once demonstrations have been seen.
     """
 

@@ -19,7 +19,10 @@ _SINGLE = (
 )
 _SEVERAL = r"\b(among the|over the|accuracy over|answer in|the C|the other|are the) label words"
 _FIRST: Words = (
-    (r"\b(?:other label word(?!s)|label word taught for the (?:query|last text))", "label word"),
+    (
+        r"\b(?:other label word(?!s)|label word (?:taught|demonstrated) for the (?:query|last text))",
+        "label word",
+    ),
     (r"\bclass whose label word it", "class it"),
     (r"^label loyalty$", "answer loyalty"),
 )
@@ -27,11 +30,9 @@ _FIRST: Words = (
 _LABEL_WORDS: Mapping[str, Words] = {
     "choices": (
         *_FIRST,
-        (r"label words at all", "choices at all"),
         (r"\beach of the (\d+) label words", r"each of the \1 choices"),
         (r"label words are bold", "choices are bold"),
         (r"\ball label words", "all choices"),
-        (r"\bthe label words may share", "the choices may share"),
         (r"\bthe label word with the largest", "the choice with the largest"),
         (_SEVERAL, r"\1 choices"),
         (_SINGLE, r"\1 choice"),
@@ -44,11 +45,9 @@ _LABEL_WORDS: Mapping[str, Words] = {
         (r"^label loyalty$", "token loyalty"),
         *_FIRST,
         (r"^text (\d+)$", r"span \1"),
-        (r"label words at all", "the two tokens at all"),
         (r"\beach of the (\d+) label words", r"each of the \1 tokens"),
         (r"label words are bold", "the two tokens are bold"),
         (r"\ball label words", "the two tokens"),
-        (r"\bthe label words may share", "the two tokens may share"),
         (r"\bthe label word with the largest", "the token with the largest"),
         (r"\bthe other label words", "the other token"),
         (r"\bthe C label words", "the two tokens"),
@@ -56,10 +55,6 @@ _LABEL_WORDS: Mapping[str, Words] = {
         (_SEVERAL, r"\1 two tokens"),
         (_SINGLE, r"\1 token"),
         (r"\bright above the wrong label word", "followed token above its rival"),
-        (
-            r"\bright minus (?:taught|demonstrated) false label word",
-            "followed token minus its rival",
-        ),
         (r"\btexts (→|to) label words", r"spans \1 anchors"),
         (r"\blabel words read texts", "anchors read spans"),
         (r"\b(?:true|right|correct) label word", "followed token"),
@@ -72,17 +67,20 @@ _LABEL_WORDS: Mapping[str, Words] = {
 
 _BY_CLASS: Words = (
     (
-        r"\bcannot be judged: leaving one out, no prompt has demonstrations of its own class and of others; ",
+        r"\bcannot be judged: no prompt has demonstrations both of the query's class and of others; ",
         "leaving one out, ",
     ),
-    (r"; dots of one colour: those of the query's class, and all others", ""),
-    (r" \(of these [^)]* to matching ones\)", ""),
+    (r"; separately for demonstrations of the query's class and all others", ""),
+    (r" \([^)]* of this on matching ones\)", ""),
 )
 """Sentences about demonstrations of the query's class, for prompts without such demonstrations."""
 
 _OTHERS: Mapping[str, Words] = {
     "choices": (
-        (r"\bdo demonstrations of the right class help most\?", "which demonstrations help most?"),
+        (
+            r"\bdo demonstrations of the query's class help most\?",
+            "which demonstrations help most?",
+        ),
         *_BY_CLASS,
         (r"\btrue and predicted classes", "right and predicted choices"),
         (r"\btrue class\b", "right choice"),
@@ -96,7 +94,7 @@ _OTHERS: Mapping[str, Words] = {
         (r"\bclass\b", "choice"),
     ),
     "vocabulary": (
-        (r"\bdo demonstrations of the right class help most\?", "which spans help most?"),
+        (r"\bdo demonstrations of the query's class help most\?", "which spans help most?"),
         *_BY_CLASS,
         (r"\btrue and predicted classes", "followed and predicted tokens"),
         (r"\bprompts with true labels\b", "the texts as they are"),
@@ -123,8 +121,11 @@ _OTHERS: Mapping[str, Words] = {
         (r"\bprompts with demonstrations", "texts"),
         (r"\bdemonstration(s?)\b", r"span\1"),
         (r"^texts$", "spans"),
-        (r"\bthe rest goes to template and text\b", "the rest goes to other tokens"),
-        (r"\b(the|into|read their) texts (feed|themselves|early)", r"\1 spans \2"),
+        (
+            r"\bthe remaining attention goes to template and text\b",
+            "the remaining attention goes to other tokens",
+        ),
+        (r"\btexts feed\b", "spans feed"),
         (r"\bfrom the texts\b", "from the spans"),
         (r"\btexts (?=[\d.]*\d(?: |,|\[))", "spans "),
         (r"\btemplate tokens\b", "tokens between spans"),

@@ -156,10 +156,10 @@ def doubtful(results: Mapping[str, Record]) -> list[str]:
 
 ENDS = {
     "share": "Wilson for fractions, with the effective n that corresponds to their spread",
-    "change": "Tango for changes of outcomes, also with the effective n",
-    "mean": "for other means the studentised bootstrap (10,000 resamples) or Student's t, whichever end "
+    "change": "Tango for changes of outcomes, with the effective n",
+    "mean": "for other means, the studentised bootstrap (10,000 resamples) or Student's t, whichever end "
     "is farther out",
-    "function": "for ratios and other functions of means bootstrap percentiles, widened as Student's "
+    "function": "for ratios and other functions of means, bootstrap percentiles, widened as Student's "
     "t is",
 }
 """Method of each type of interval, in words."""

@@ -23,7 +23,7 @@ from icl_mech.studies.judge import Verdict
 from icl_mech.studies.study import FEW, Mean, Study
 
 PROXIMITIES = {4: 12, 2: 7, 1: 0}
-"""Number of following spans that scores leave out: minimum number of spans in a text for this setting."""
+"""Number of following spans that scores leave out, and the minimum number of spans in a text for this setting."""
 
 
 def _steps(

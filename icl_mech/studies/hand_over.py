@@ -7,8 +7,8 @@ Any network, trained or not, gives the answer of the other run if the words them
 is swapped at the end. So the claim is tested at a third and at five sixths of the depth, and requires a majority: of
 the prompts that the runs answer differently, more than half must switch to the other run's answer, beyond the same
 number of random tokens of the same demonstrations, and beyond patching the other position. In randomly initialised
-networks the answers hardly differ (so it cannot be judged), and they mix the words into all other tokens
-before that depth. The claim is opposite only if fewer answers switch than with random tokens, or with the other
+networks the answers hardly differ (so it cannot be judged), and these networks mix the words into all other
+tokens before that depth. The claim is opposite only if fewer answers switch than with random tokens, or with the other
 position.
 """
 

@@ -297,7 +297,7 @@ def _able(able: Sequence[Judged]) -> str:
     if not lacking and not few:
         return f"Accuracy is above the majority-class baseline on {'every task' if len(every) > 1 else every[0][1]}."
     if len(few) == len(every):
-        return f"Fewer than {FEWEST_PROMPTS} prompts are too few to compare accuracy with the majority-class baseline."
+        return f"With fewer than {FEWEST_PROMPTS} prompts, accuracy cannot be compared with the majority-class baseline."
     if len(lacking) == len(every):
         return "Accuracy is nowhere shown to be above the majority-class baseline."
     sentences = (

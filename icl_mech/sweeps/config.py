@@ -108,7 +108,9 @@ def seeds(given: object) -> Any:
         except ValueError:
             numbers = range(0)
         if len(numbers) > SEEDS:
-            raise SweepError(f"seeds: {given} is too many; give at most {SEEDS}.")
+            raise SweepError(
+                f"seeds: {given} names {len(numbers):,} seeds; give at most {SEEDS:,}."
+            )
         if numbers:
             return numbers
     if not isinstance(given, list):

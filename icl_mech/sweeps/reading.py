@@ -24,7 +24,7 @@ MAIN = ("values", "")
 ROUNDING = 1e-9
 
 _SHARES = re.compile(r"\b(share|fraction|accuracy|AUC\w*|overlap|probability|loyalty)\b")
-_CHANGES = re.compile(r"\b(difference|change|gap|above)\b")
+_CHANGES = re.compile(r"\b(difference|change|gap|above|minus)\b")
 
 
 @dataclass(frozen=True, eq=False)

@@ -96,7 +96,7 @@ def load_task(
     Raises:
         TaskError: an unknown name (the message lists near matches), a missing column, an unknown label, labels
             that could be names or indices, answers in different formats, an empty text, an unreadable file, an option
-            without effect, an empty part, or the hub is unreachable.
+            without effect, an empty part, or an unreachable hub.
     """
     if name_or_path is None or isinstance(name_or_path, int | float | list | tuple | set):
         raise TaskError(

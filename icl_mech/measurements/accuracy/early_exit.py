@@ -361,8 +361,8 @@ def early_exit(
     entries = {result.true_probs.shape[1] for result in (*several, *(choosing or ()))}
     if len(entries) != 1:
         raise ResultError(
-            f"The results are from models with {sorted(entries)} residual-stream layers; give "
-            "results from one model."
+            f"The results are from models with different numbers of residual-stream layers {sorted(entries)}; "
+            "give results from one model."
         )
     check_one_way(several)
     measurement = EarlyExit(variant, seed)

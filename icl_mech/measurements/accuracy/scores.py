@@ -77,7 +77,7 @@ METRIC_NAMES = {
     "permuted": "permuted score",
     "plain": "accuracy over label words",
     "top_1": "top-1 accuracy over the vocabulary",
-    "top_labels": "fraction with the label words as the top C tokens",
+    "top_labels": "fraction whose top C tokens are the label words",
     "label_space": "probability of all label words",
 }
 

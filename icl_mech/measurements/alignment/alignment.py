@@ -104,7 +104,7 @@ class AlignmentResult(Result):
 
     @property
     def lead(self) -> Float[Tensor, " batch"]:
-        """With false demonstrations: 1 for the demonstrated label, -1 for the true one."""
+        """1 if the answer under false demonstrations is the demonstrated label, -1 if it is the true one, else 0."""
         return self._lead(self.predicted[:, 1])
 
     def _lead(self, predicted: Int[Tensor, " batch"]) -> Float[Tensor, " batch"]:
@@ -113,7 +113,7 @@ class AlignmentResult(Result):
     @property
     @kept
     def taught_above_truth(self) -> Interval:
-        """With false demonstrations, fraction of demonstrated labels minus fraction of true ones."""
+        """Under false demonstrations, fraction of answers with the demonstrated label minus that with the true one."""
         return mean_interval(self.lead, "change")
 
     @property
@@ -137,7 +137,7 @@ class AlignmentResult(Result):
 
     @property
     def taught_above_others(self) -> Interval | None:
-        """With false demonstrations, fraction of demonstrated labels minus the mean of the other incorrect ones.
+        """Under false demonstrations, fraction of answers with the demonstrated label minus the mean of the other false ones.
 
         An effect that only lowers the correct label affects all incorrect ones alike. None if there is only one.
         """
@@ -204,7 +204,7 @@ class Alignment(PairMeasurement[AlignmentResult]):
             if bare is None:
                 raise PromptError(
                     "The queries cannot be extracted from these prompts (they were built from "
-                    "bare positions, are read at the last demonstration, or have no query). Give "
+                    "bare positions, are read at the last demonstration, or have none). Give "
                     "the queries as zero_shot=."
                 )
             return bare

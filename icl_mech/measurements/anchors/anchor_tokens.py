@@ -67,7 +67,7 @@ DEFINITIONS = (
         "p-value over words",
         r"p = P\left(\bar z_{\mathrm{chosen}} \geq \bar z_{\mathrm{compared}}\right)",
         "The score z of a word is the mean over its occurrences (at most as many as the rarest "
-        "compared word has), in spreads. The same number of words as compared is drawn from all "
+        "compared word has), in spreads. As many words as are compared are drawn from all "
         "words, in every possible way or in 9999 random draws (seed 0); p is the fraction of "
         "draws with a mean score at least as high. The interval treats these words as fixed and "
         "covers prompts; a claim needs both.",

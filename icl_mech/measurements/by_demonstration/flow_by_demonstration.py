@@ -261,7 +261,7 @@ class FlowByDemonstrationResult(Result):
         return Most(self.count - int(shares.argmax()), float(shares.max()))
 
     def shares_of(self, third: str) -> dict[str, Float[Tensor, "end demo"]]:
-        """Fractions `pq_share` and, where known, `read_share`, averaged over a third of the layers.
+        """Fractions `pq_share` and, where known, `read_share`, over a third of the layers, with intervals.
 
         Raises:
             ResultError: unknown third.

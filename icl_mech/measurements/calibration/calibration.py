@@ -117,7 +117,10 @@ class CalibrationResult(Result):
         return {
             "accuracy": Quantity(("method",), right, unit="accuracy over label words"),
             "gain": Quantity(
-                ("method",), gain, unit="accuracy minus that of the plain model", kind="change"
+                ("method",),
+                gain,
+                unit="accuracy above that of plain label probabilities",
+                kind="change",
             ),
             "prior": Quantity(("source", "label"), self.priors, unit="mean label probability"),
         }

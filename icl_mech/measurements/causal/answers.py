@@ -70,7 +70,7 @@ def above_others(
 
 
 def contrast(logits: Float[Tensor, "batch label"], prompts: PromptBatch) -> Float[Tensor, " batch"]:
-    """Logit of the correct label minus that of the demonstrated false one; without one, above the others."""
+    """Logit of the correct label minus that of the demonstrated false one or, without one, the mean of the others."""
     answers = to_device(prompts.answers, logits.device)
     taught = [prompt.false_answer for prompt in prompts]
     if any(label is None for label in taught):

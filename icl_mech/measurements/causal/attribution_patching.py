@@ -84,7 +84,7 @@ class AttributionPatchingResult(Result):
     axis_labels: ClassVar[Mapping[str, str]] = {"node": "writers", "reader": "readers"}
     ranked: ClassVar[bool] = True
     good_agreement: ClassVar[float] = 0.7
-    """Minimum rank correlation at which the estimate counts as ordering heads as exact patching does."""
+    """Minimum rank correlation at which the estimate counts as ordering heads much as exact patching does."""
 
     nodes: Float[Tensor, "batch node"] = quantity(SCORE)
     by_position: tuple[Float[Tensor, "node _"], ...]

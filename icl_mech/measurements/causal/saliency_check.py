@@ -117,8 +117,8 @@ class SaliencyCheck(Measurement[SaliencyCheckResult]):
         _ = data.answers
         if min(len(prompt.label_positions) for prompt in data) < 1:
             raise PromptError(
-                "Every prompt needs at least one demonstration, because edges from demonstrations "
-                "are cut."
+                "Every prompt needs at least one demonstration, because edges into and from label "
+                "words are cut."
             )
         if model.info.n_layers < 2:
             raise RunError(f"{model.info.name!r} has only one layer, so layers cannot be ranked.")

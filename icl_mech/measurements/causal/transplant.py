@@ -329,7 +329,7 @@ class Transplant(PairMeasurement[TransplantResult]):
     the blocks from that layer on, on both sides.
 
     Attributes:
-        at: Token positions, each patched separately: `anchors` (all label words), `target`, `query` (its text) or
+        at: Sets of tokens, each set patched separately: `anchors` (all label words), `target`, `query` (its text) or
             `template` (all tokens of the format).
         layers: Blocks whose input is patched, one at a time; None: all.
         draws: Number of random draws of tokens for each place.

@@ -67,7 +67,7 @@ class StandInQuality(Result):
 
     @property
     def constant_loyalty(self) -> float:
-        """Label loyalty of the majority-class baseline: always the most frequent answer to full prompts.
+        """Label loyalty of a constant answer, the most frequent answer to full prompts.
 
         Where it is high, label loyalty shows little: the answers hardly depend on the queries. Not a number
         where no answer is the same in all prompts: free-form answers and texts.

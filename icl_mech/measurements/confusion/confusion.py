@@ -87,8 +87,8 @@ DEFINITIONS = (
         "permutation p-value",
         r"p = \frac{1}{C!} \sum_{\pi} \left[\rho(d_{a,b}, \text{AUC}_{\pi(a),\pi(b)}) \geq "
         r"\rho(d_{a,b}, \text{AUC}_{a,b})\right]",
-        "Fraction of all orders of the C classes (for more than 10 000: of as many drawn with "
-        "seed 0, and the actual one) in which one table with renamed classes agrees with the "
+        "Fraction of all orders of the C classes (if there are more than 10 000: of 10 000 drawn "
+        "with seed 0 and the actual one) in which one table with renamed classes agrees with the "
         "other at least as well. One-sided. The interval is over prompts with the classes fixed, "
         "the p-value over classes with the prompts fixed. A claim needs both.",
         "Mantel 1967",

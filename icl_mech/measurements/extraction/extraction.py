@@ -428,7 +428,7 @@ def _notes(
         notes.append(f"fewer than {FEW} prompts of {', '.join(few)}: intervals are too narrow")
     dropped = [label for c, label in enumerate(labels) if c not in classes]
     if dropped:
-        notes.append(f"left out because no prompt counts as it: {', '.join(dropped)}")
+        notes.append(f"classes left out because no prompt has them: {', '.join(dropped)}")
     empty = empty_layers(attention[..., list(classes)].nan_to_num(1.0)).nonzero()[:, 0].tolist()
     if empty:
         layers = ", ".join(map(str, empty))

@@ -51,8 +51,8 @@ DEFINITIONS = (
     Definition(
         "attention of a step to a span",
         r"m_l(t, S) = \frac{1}{H} \sum_h \sum_{j \in S} A_{l,h}[t, j]",
-        "Attention in layer l from row t, which writes a token (it belongs to the token before "
-        "it), to the columns of span S, averaged over the H heads. Over all spans it sums to 1.",
+        "Attention in layer l from row t, that of the token before the one being generated, "
+        "to the columns of span S, averaged over the H heads. Over all spans it sums to 1.",
     ),
     Definition(
         "lift",

@@ -64,7 +64,7 @@ class OverTrust:
         check_fields(self)
         if not 0 <= self.weight < float("inf"):
             raise RunError(
-                f"weight={self.weight}, but the weight of the penalty must be 0 or more."
+                f"weight={self.weight}, but the weight of the penalty must be a finite number, 0 or more."
             )
 
 

@@ -112,7 +112,7 @@ class Conditions:
         conditions = self.conditions(info)
         if len(conditions) == 1:
             raise RunError(
-                "There is nothing to ablate: give start=, heads=, or a mapping to interventions."
+                "There is nothing to ablate: give start=, heads=, or what= (interventions by name)."
             )
         for _, interventions in conditions:
             for intervention in interventions:

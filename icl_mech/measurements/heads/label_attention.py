@@ -49,8 +49,8 @@ FAMILY = Definition(
     r"\frac{\bar d_h}{\operatorname{se}(d_h)} > Q_{0.95}\left(\max_{h'} t^*_{h'}\right)",
     "A head counts as clear if d, its prefix matching minus the shuffled control, divided by its "
     "standard error exceeds the largest such ratio t* over all heads in 95 % of the resamples "
-    "drawn under the null hypothesis that no head has an effect (max-T): a single statement about "
-    "all heads.",
+    "drawn under the null hypothesis that no head exceeds its control (max-T): a single statement "
+    "about all heads.",
 )
 
 Attended = Literal["labels", "before_labels"]

@@ -27,7 +27,7 @@ PROMOTING = Definition(
     r"\operatorname{lens}(z_h W_{O,h})[\tilde y] - \operatorname{lens}(z_h W_{O,h})[y]",
     "How much the head's own output raises the logit of the false label ỹ above that of the true "
     "label y. “frozen” uses the final norm's scale from the run, so that all parts of the model "
-    "sum to the logits; “own” normalises the output by itself.",
+    "sum to the logits before any soft-capping; “own” normalises the output by itself.",
     PAPER,
 )
 

@@ -203,5 +203,7 @@ class LensTable(Measurement[LensTableResult]):
 
 
 lens_table = door(
-    LensTable, "lens_table", prompts="The prompts, of any kind; by default the first one is shown."
+    LensTable,
+    "lens_table",
+    prompts="The prompts, of any kind; by default only the first one is read.",
 )
