@@ -57,7 +57,6 @@ _LABEL_WORDS: Mapping[str, Words] = {
         (r"\btexts (→|to) label words", r"spans \1 anchors"),
         (r"\blabel words read texts", "anchors read spans"),
         (r"\b(?:true|right|correct) label word", "followed token"),
-        (r"\bwrong label word", "rival token"),
         (r"\ba label word", "an anchor"),
         (r"\blabel word", "anchor"),
     ),

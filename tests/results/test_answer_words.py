@@ -11,6 +11,7 @@ import icl_mech
 from icl_mech.results import answer_words
 
 PACKAGE = Path(icl_mech.__file__).parent
+UNTIL_ELSE = re.compile(r"\{% if [^%]*%\}[^{]*(?:\{\{[^}]*\}\}[^{]*)*\{% else %\}")
 CODE = re.compile(r"\{#.*?#\}|\{%.*?%\}", re.DOTALL)
 OPENING = re.compile(r"\{\{ opening\(.*?\}\}", re.DOTALL)
 VALUE = re.compile(r"\{\{.*?\}\}|%d", re.DOTALL)
@@ -39,7 +40,8 @@ def said():
     for path in PACKAGE.glob("words/*.jinja"):
         source = OPENING.sub("Cannot be judged:", path.read_text(encoding="utf-8"))
         for block in source.split("{% endblock %}"):
-            texts += [CODE.sub(" ", block), *LITERAL.findall(block)]
+            blocks = block, UNTIL_ELSE.sub(" ", block)
+            texts += [*(CODE.sub(" ", text) for text in blocks), *LITERAL.findall(block)]
     for path in PACKAGE.rglob("*.py"):
         if path.name != "answer_words.py":
             texts += texts_of(path)
