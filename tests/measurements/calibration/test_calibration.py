@@ -19,6 +19,7 @@ from icl_mech.measurements.calibration.content_free import (
 from icl_mech.metrics.calibration import calibrate_batch, calibrate_labels
 from icl_mech.prompts import Prompt, PromptBatch
 from icl_mech.results import Result
+from icl_mech.sweeps.reading import bounds_of
 from tests.measurements.lens.test_logit_lens import TASK
 from tests.prompts.cases import toy_task
 from tests.said import Words
@@ -123,6 +124,7 @@ def test_each_method_is_its_formula(gpt2):
     gain = found.sel("gain").values
     assert float(gain[0]) == 0
     assert_close(gain, (right.double() - right[:, :1].double()).mean(0))
+    assert bounds_of(found.quantities()["gain"].unit) == (-1, 1)
 
 
 def test_an_input_without_content_comes_out_uniform(gpt2):
