@@ -27,12 +27,12 @@ TYPE_TESTS := tests/test_stub.py
 NUMERIC_TESTS := tests/engine tests/interventions tests/metrics $(wildcard tests/measurements/*golden*.py tests/measurements/*/*golden*.py) \
 	tests/measurements/anchors tests/measurements/lens tests/measurements/saliency
 PORTABLE := ATEN_CPU_CAPABILITY=default TEST_FAMILIES="gpt2"
-PORTABLE_TESTS := -m "not slow" $(NUMERIC_TESTS)
+# Marks of tests/tiers.py; `make test-all` runs what they leave out.
+USUAL := not slow and not second and not combination
+PORTABLE_TESTS := -m "$(USUAL)" $(NUMERIC_TESTS)
 # Families of models in runs that are not `make test-all`.
-FEW := TEST_FAMILIES="gpt2 gemma3"
-# And in `make check`: one whose attention is re-routed too, where families matter (`BOTH` in tests/tiers.py).
 # All families of all adapters are compared with plain Hugging Face in tests/families.
-MOST := TEST_FAMILIES="gpt2 gptj gemma3"
+FEW := TEST_FAMILIES="gpt2 gemma3"
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
@@ -83,10 +83,10 @@ demo: $(STAMP) ## analyse the built-in task with the offline model
 	$(BIN)/icl-mech demo
 
 quick: $(STAMP) ## run the core of every folder on one family of models, in 1:30 minutes (tests/tiers.py)
-	@TEST_FAMILIES="gpt2" $(CHECK) part --show quick $(PYTEST) -n $(CORES) --quick -m "not slow and not browser"
+	@TEST_FAMILIES="gpt2" $(CHECK) part --show quick $(PYTEST) -n $(CORES) --quick -m "$(USUAL) and not browser"
 
-test: $(STAMP) ## run the usual tests: quick ones and all others that are not slow; a second family where it matters
-	@$(FEW) $(CHECK) part --show usual $(PYTEST) -m "not slow and not second"
+test: $(STAMP) ## run the usual tests: quick ones and all others that are neither slow nor one more combination
+	@$(FEW) $(CHECK) part --show usual $(PYTEST) -m "$(USUAL)"
 
 test-portable: $(STAMP) ## run the numeric tests of one family as on another processor (no vector instructions)
 	$(PORTABLE) $(PYTEST) $(PORTABLE_TESTS)
@@ -95,7 +95,7 @@ test-tl3: $(STAMP_TL3) ## run the tests marked tl3 or hooked with TransformerLen
 	$(VENV_TL3)/bin/python -m pytest -n $(WORKERS) -m "tl3 or hooked"
 
 test-oldest: $(STAMP_OLDEST) ## run the tests of TransformerLens 3.9 with the oldest version of every dependency
-	$(VENV_OLDEST)/bin/python -m pytest -n $(WORKERS) -W ignore::DeprecationWarning -W ignore::FutureWarning -m "(tl3 or hooked) and not slow"
+	$(VENV_OLDEST)/bin/python -m pytest -n $(WORKERS) -W ignore::DeprecationWarning -W ignore::FutureWarning -m "(tl3 or hooked) and $(USUAL)"
 
 audit: ## look the pinned packages up in the public database of vulnerabilities
 	$(PYTHON) -m venv .venv-audit
@@ -114,7 +114,7 @@ format: $(STAMP) ## format the code and apply safe fixes
 typecheck: $(STAMP) ## check the types, strictly
 	$(BIN)/mypy
 
-test-all: $(STAMP) ## run the usual and the slow tests, on all families of models
+test-all: $(STAMP) ## run all tests but the exhaustive ones: slow ones, all combinations, all families of models
 	$(PYTEST) -m "not exhaustive"
 
 test-exhaustive: $(STAMP) ## run what takes minutes each: kills, hundreds of rounds, long notebooks and guides
@@ -166,9 +166,9 @@ part-lint part-wheel part-docs: part-%: part-install
 part-types: part-install
 	@$(CHECK) part types bash -c '$(MAKE) typecheck && $(BIN)/python -m pytest $(TYPE_TESTS)'
 part-tests: part-install part-browser
-	@$(MOST) $(CHECK) part tests $(PYTEST) --durations=40 -m "not exhaustive and not second_model and not second" --ignore $(SITE_TESTS) --ignore $(TYPE_TESTS)
+	@$(FEW) $(CHECK) part tests $(PYTEST) --durations=40 -m "$(USUAL)" --ignore $(SITE_TESTS) --ignore $(TYPE_TESTS)
 part-tl3: part-install
-	@$(FEW) $(CHECK) part tl3 $(VENV_TL3)/bin/python -m pytest -m "tl3 or hooked"
+	@$(FEW) $(CHECK) part tl3 $(VENV_TL3)/bin/python -m pytest -m "(tl3 or hooked) and $(USUAL)"
 part-portable: part-install
 	@$(PORTABLE) $(CHECK) part portable $(BIN)/python -m pytest $(PORTABLE_TESTS)
 part-second: part-install
@@ -193,7 +193,7 @@ notebooks: $(STAMP) ## run the notebooks and store what they show
 	$(BIN)/python -m tests.notebooks
 
 words: $(STAMP) ## put what the package says now into tests/words, where it differs; of some tests only: WHERE=tests/FOLDER
-	TEST_WORDS=renew $(MOST) $(PYTEST) -m "not exhaustive" --ignore $(SITE_TESTS) $(or $(WHERE),tests); \
+	TEST_WORDS=renew TEST_FAMILIES="gpt2 gptj gemma3" $(PYTEST) -m "not exhaustive" --ignore $(SITE_TESTS) $(or $(WHERE),tests); \
 		status=$$?; git diff --stat tests/words; exit $$status
 
 docs: $(DOCS_STAMP) ## build the documentation into site/ and check its links

@@ -44,6 +44,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 @pytest.hookimpl(tryfirst=True)  # before they are chosen by their marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     tiers.mark_second_families(items)
+    tiers.mark_combinations(items)
     lens = importlib.metadata.version("transformer-lens")
     reasons = {}
     if not lens.startswith("3."):

@@ -47,6 +47,7 @@ def test_one_pass_gives_what_the_studies_give(model, analysis):
     assert analysis.saliency_maps.tokens == maps.tokens
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("edits", [(), (Edge(0, dest=2, src=1, factor=0.0, term=3.0),)])
 def test_variants_and_interventions_reach_every_result(model, edits):
     options = {"loss": "vocab", "reduction": "abs_then_sum", "interventions": edits}
@@ -66,6 +67,7 @@ def test_variants_and_interventions_reach_every_result(model, edits):
         assert result.provenance["interventions"] == [edit.to_dict() for edit in edits]
 
 
+@pytest.mark.slow
 def test_without_answers(model):
     found = icl.analyze(model, ragged(answers=False))
     assert found.flow.provenance["variants"]["loss"] == "prediction"
@@ -167,6 +169,7 @@ def test_a_page_that_cannot_be_drawn_costs_no_results(analysis, tmp_path, monkey
     assert list(icl.Analysis.load(tmp_path / "run")) == list(analysis)
 
 
+@pytest.mark.slow
 def test_the_layout_without_checksums_is_read_and_replaced(model, analysis, folder):
     as_earlier(folder)
     assert icl.Analysis.load(folder).summary() == analysis.summary()
@@ -196,6 +199,7 @@ def test_a_result_is_no_analysis(analysis, tmp_path):
         icl.Analysis.load(folder)
 
 
+@pytest.mark.slow
 def test_page(analysis, tmp_path):
     page = analysis.to_html(tmp_path / "page.html", offline=False).read_text(encoding="utf-8")
     sections = analysis.sections()

@@ -51,6 +51,8 @@ WITH_STUDIES = [
 ]
 LONG = ("label_words", "overthinking", "lenses", "anchors", "causal_heads", "transplant")
 """Guides that take minutes."""
+QUICK = ("index", "study", "measurement")
+"""Pages whose examples take seconds, and stand for the others in `make check`."""
 FEW = 8
 ITS_OWN = ("intervention",)
 """Pages whose examples are of the offline model itself."""
@@ -111,13 +113,15 @@ def test_examples_run(page, offline, monkeypatch, tmp_path):
     run_examples(page)
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::UserWarning")  # the random model may give one class only
 @pytest.mark.parametrize(
     "page",
     [
         pytest.param(
-            page, marks=[pytest.mark.exhaustive] if page.stem in LONG else [], id=page.stem
+            page,
+            marks=[pytest.mark.exhaustive] * (page.stem in LONG)
+            + [pytest.mark.slow] * (page.stem not in QUICK),
+            id=page.stem,
         )
         for page in [*PAGES, *WITH_STUDIES]
         if page.stem not in ITS_OWN

@@ -278,6 +278,7 @@ def test_rooms_stand_above_what_they_import():
     assert "Below &lt;all&gt;." in drawn
 
 
+@pytest.mark.slow
 def test_the_rooms_of_today_have_no_circle():
     pytest.importorskip("sphinx")
     import rooms
@@ -288,6 +289,7 @@ def test_the_rooms_of_today_have_no_circle():
     assert level["studies"] > level["measurements"] > level["engine"] > level["models"]
 
 
+@pytest.mark.slow
 def test_a_walk_goes_from_the_measurement_to_the_engine():
     pytest.importorskip("sphinx")
     import rooms

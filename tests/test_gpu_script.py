@@ -37,6 +37,7 @@ def instrument(tmp_path, monkeypatch):
     return run
 
 
+@pytest.mark.slow
 def test_a_part_that_is_asked_for_alone(instrument):
     table, document = instrument("--part", "memory", "--commit", "abc")
     assert document["finished"]
@@ -56,6 +57,7 @@ def test_a_part_that_is_asked_for_alone(instrument):
         assert row["seconds"] > 0
 
 
+@pytest.mark.slow
 def test_two_processors_are_equal_and_a_failing_method_says_why(instrument, monkeypatch):
     def fail(setting):
         raise ZeroDivisionError("nothing\nmore")
@@ -310,6 +312,7 @@ def test_events_are_read_as_torch_records_them():
     assert list(events_of(profile)) == [Event("k", 1, 1.5, True), Event("o", 0, 0.1)]
 
 
+@pytest.mark.slow
 def test_passes_and_module_calls_are_counted_and_the_model_is_as_before():
     model = small_model(2)
     tokens = torch.tensor([[5, 6, 7]])

@@ -12,24 +12,19 @@ from tests.notebooks import BARS, FIGURE, NOTEBOOKS, clean, execute, outputs, re
 LARGEST = 1e6
 MOST_CELLS = 25
 each = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-SHORT = ("2_", "15_")
-"""Notebooks that `make check` runs; the rest take minutes, or show what tests of their own look at."""
+SHORT = {"2_information_flow": [], "15_by_hand": [pytest.mark.slow]}
+"""Notebooks that `make check` and `make test-all` run; the rest take minutes, or show what other tests look at."""
 
 
 def code(notebook):
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the kernel's own libraries
 @pytest.mark.parametrize(
     "path",
     [
-        pytest.param(
-            path,
-            marks=[] if path.stem.startswith(SHORT) else [pytest.mark.exhaustive],
-            id=path.stem,
-        )
+        pytest.param(path, marks=SHORT.get(path.stem, [pytest.mark.exhaustive]), id=path.stem)
         for path in NOTEBOOKS
     ],
 )

@@ -58,10 +58,12 @@ def at_chance(interval):
 # The models
 
 
+@pytest.mark.slow
 def test_they_pass_the_load_time_checks(model, control):
     assert adapt(model).info.notes == adapt(control).info.notes == ()
 
 
+@pytest.mark.slow
 def test_it_is_the_same_for_a_seed_and_another_for_another():
     first, again, other = (icl.planted_model(seed=seed).state_dict() for seed in (1, 1, 2))
     assert all(torch.equal(first[name], again[name]) for name in first)
@@ -117,6 +119,7 @@ def test_saliency_peaks_in_the_planted_blocks(model, prompts):
     assert flow.above_null("pq", "last")[1].low > 0.3
 
 
+@pytest.mark.slow
 def test_isolation_in_the_first_two_blocks_takes_the_answers_away(model, prompts):
     found = icl.isolation(model, prompts, depths=(1, 2), draws=3)
     assert at_chance(found.loyalty(("first", 2, "label")))
@@ -138,6 +141,7 @@ def test_attention_tells_the_answer_from_the_planted_block_on(model, prompts):
     assert found.status == "supported"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["hidden_anchor", "text_anchor", "hidden_random"])
 def test_only_the_states_of_label_words_stand_for_the_demonstrations(model, prompts, method):
     found = icl.compress_demonstrations(model, prompts, method=method)
@@ -156,6 +160,7 @@ def test_the_planted_pair_is_confused_first(model, prompts):
     assert min(pairs, key=lambda pair: float(found.confusion_auc[pair])) == CLOSE
 
 
+@pytest.mark.slow
 def test_the_weak_class_is_named_and_cured_by_factors(model):
     test = build(model, n=2 * N, demonstrations="per_prompt")
     train = build(model, n=24, split="train", demonstrations="per_prompt", seed=1)
@@ -215,6 +220,7 @@ def test_the_control_keeps_its_answers_whatever_is_cut(control):
         assert found.label_loyalty.value == 1
 
 
+@pytest.mark.slow
 def test_factors_do_nothing_for_the_control(control):
     test, train = build(control), build(control, split="train", n=8)
     learned = icl.fit_reweighting(control, train, epochs=3)
@@ -246,6 +252,7 @@ def found_and_others(model, prompts, **options):
     return found, [own for own, _ in pairs], [others for _, others in pairs], strongest
 
 
+@pytest.mark.slow
 def test_the_columns_that_are_read_are_anchors(model, prompts):
     """The one that fits the query is read; the others hardly differ from noise, as the weak class."""
     found, own, others, strongest = found_and_others(model, prompts)

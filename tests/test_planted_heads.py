@@ -87,6 +87,7 @@ def test_layer_norms_change_nothing_much(model, pair):
         assert (residual.norm(dim=-1) / SIZE).max() < 1.02
 
 
+@pytest.mark.slow
 def test_it_is_the_same_for_a_seed_and_another_for_another():
     def weights(seed):
         return icl.planted_model(circuit="heads", seed=seed).state_dict()
@@ -127,6 +128,7 @@ def test_behind_false_demonstrations_there_is_no_task(model, pair):
         assert (right_above_taught(model, pair, 1, heads) - plain).abs().max() < 0.1
 
 
+@pytest.mark.slow
 def test_the_task_is_one_vector_whatever_is_asked(model, pair):
     bare = pairs(model, shots=0)[0]
     mediation = icl.head_mediation(model, *pair, mean="class", progress=False)
@@ -160,6 +162,7 @@ def test_each_measure_finds_its_heads(model, pair):
     assert all(matching[head] > 0.95 for head in FALSE_INDUCTION_HEADS)
 
 
+@pytest.mark.slow
 def test_their_claims_are_supported(model, pair):
     found = icl.analyze(model, pair, study="causal", progress=False)
     by_claim = {own.claim.split(":")[0]: own.status for own in CAUSAL.verdicts(found)}
@@ -172,6 +175,7 @@ def test_their_claims_are_supported(model, pair):
     assert {own.status for own in OVERTHINKING.verdicts(found)} == {"supported"}
 
 
+@pytest.mark.slow
 def test_at_strength_0_nothing_acts():
     model = icl.planted_model(circuit="heads", strength=0)
     pair = pairs(model)
@@ -182,6 +186,7 @@ def test_at_strength_0_nothing_acts():
             assert (right_above_taught(model, pair, side, heads) - plain).abs().max() < 0.2
 
 
+@pytest.mark.slow
 def test_strength_is_the_share_of_queries_on_which_heads_act():
     shares = []
     for strength in (0.25, 0.75):
@@ -195,6 +200,7 @@ def test_strength_is_the_share_of_queries_on_which_heads_act():
 # Where the answer goes from label words to the target
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", [3, 4, 5])
 def test_the_answer_is_handed_over_in_the_block_that_was_asked_for(block):
     model = icl.planted_model(hand_over=block)

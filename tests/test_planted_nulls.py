@@ -49,6 +49,7 @@ def test_every_kind_is_described_and_public():
     assert set(names) <= set(planted.__all__)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", NULLS)
 def test_it_passes_the_load_time_checks_and_a_seed_draws_it(kind):
     assert adapt(network(kind)).info.notes == ()
@@ -124,6 +125,7 @@ def test_heads_that_read_the_query_raise_it_with_and_without_demonstrations(swit
         assert (fall - STRONG / len(QUERY_HEADS)).abs().max() < 0.5
 
 
+@pytest.mark.slow
 def test_a_prior_knows_two_classes_and_says_a_third_to_the_rest():
     expected = torch.tensor([0, 1, 2, 2])
     for seed in SEEDS:
@@ -165,6 +167,7 @@ def test_early_is_read_in_block_1_and_said_in_the_last_but_one():
     assert accuracy(model, false) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_without_rest_logits_shrink_and_answers_stay(seed):
     model, given = network("resting", seed), prompts(seed)
@@ -307,6 +310,7 @@ def test_moved_anchors_stand_before_their_texts():
     assert accuracy(network("resting"), moved) >= 0.95
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("pattern", "begins"),
     [

@@ -1,8 +1,9 @@
-"""Which tests run when: `make quick`, `make test`, `make test-all`, `make test-exhaustive`.
+"""Which tests run when: `make quick`, `make test`, `make check`, `make test-all`, `make test-exhaustive`.
 
 * quick: the files below, with one family of models, in two minutes;
-* usual: all that is not marked `slow` or `second`, a second family outside of `BOTH`;
-* all: the slow ones too;
+* usual: all that is not marked `slow`, `second` (another family outside of `BOTH`) or `combination`;
+* check: the usual ones, and those of the docs' site, the second real model and TransformerLens 3.9;
+* all: the slow ones, all combinations and families;
 * exhaustive: what is marked so, minutes each.
 
 Each holds the one before it, but for the exhaustive tests, which stand apart.
@@ -107,6 +108,34 @@ def mark_second_families(items: Iterable[pytest.Item]) -> None:
         folder = item.path.relative_to(HERE).as_posix()
         if family in FAMILIES[1:] and _name(item) in first and not folder.startswith(BOTH):
             item.add_marker(pytest.mark.second)
+
+
+def mark_combinations(items: Iterable[pytest.Item]) -> None:
+    """Mark the cases of a test whose values of every parameter occur in its other cases.
+
+    What stays holds each value once, most often all together: of a grid of 4 × 21 cases, 21.
+    """
+    grids: dict[tuple[object, ...], list[pytest.Item]] = {}
+    for item in items:
+        if getattr(item, "callspec", None) and item.get_closest_marker("second") is None:
+            grids.setdefault((*_name(item), item.cls), []).append(item)
+    for cases in grids.values():
+        for item in _repeated(cases):
+            item.add_marker(pytest.mark.combination)
+
+
+def _repeated(cases: list[pytest.Item]) -> list[pytest.Item]:
+    """The cases left over when those with the most new values are taken first."""
+    # A list of pairs is one parameter here: somebody chose the pairs. (`indices` number combinations.)
+    values = [set(enumerate(item.callspec._idlist)) for item in cases]
+    seen: set[tuple[int, str]] = set()
+    taken = set()
+    for news in range(len(values[0]), 0, -1):
+        for number, own in enumerate(values):
+            if len(own - seen) >= news:
+                seen |= own
+                taken.add(number)
+    return [item for number, item in enumerate(cases) if number not in taken]
 
 
 def _family(item: pytest.Item) -> str | None:

@@ -35,26 +35,18 @@ def jaxtyped(fn: Any = _NONE, *, typechecker: Any = _NONE) -> Any:
         return fn
     if not (plain and callable(typechecker)):
         return _WHOLE(fn, typechecker=typechecker)
-    raw, known, checked = _MADE.get(fn.__code__, (None, {}, None))
-    again = "<locals>" in fn.__qualname__ and raw == fn.__annotations__
-    own = _copy(fn)
-    own.__annotations__ = known if again else annotations(fn)
-    if not own.__annotations__:
+    if not fn.__annotations__:
         return fn
-    checked = _around(checked, own) if again else None
-    if checked is None:
-        try:
-            checked = typechecker(own)
-        except AttributeError:  # beartype 0.23 stumbles over types that contain themselves
-            return _WHOLE(fn, typechecker=typechecker)
-        _MADE[fn.__code__] = dict(fn.__annotations__), own.__annotations__, checked
-    memo = _has_shapes(fn.__code__, tuple(own.__annotations__.values()))
+    made: list[tuple[Callable[..., Any], bool]] = []
 
     @functools.wraps(fn)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         if _CONFIG.jaxtyping_disable:
             return fn(*args, **kwargs)
-        if not memo:
+        if not made:
+            made.append(_checked(fn, typechecker))
+        checked, names_axes = made[0]
+        if not names_axes:
             return checked(*args, **kwargs)
         push_shape_memo({})
         try:
@@ -63,6 +55,22 @@ def jaxtyped(fn: Any = _NONE, *, typechecker: Any = _NONE) -> Any:
             pop_shape_memo()
 
     return wrapped
+
+
+def _checked(fn: types.FunctionType, typechecker: Any) -> tuple[Callable[..., Any], bool]:
+    """The function with its checks, written at its first call; True if axes are named in an annotation."""
+    raw, known, checked = _MADE.get(fn.__code__, (None, {}, None))
+    again = "<locals>" in fn.__qualname__ and raw == fn.__annotations__
+    own = _copy(fn)
+    own.__annotations__ = known if again else annotations(fn)
+    checked = _around(checked, own) if again else None
+    if checked is None:
+        try:
+            checked = typechecker(own)
+        except AttributeError:  # beartype 0.23 stumbles over types that contain themselves
+            return _WHOLE(fn, typechecker=typechecker), False
+        _MADE[fn.__code__] = dict(fn.__annotations__), own.__annotations__, checked
+    return checked, _has_shapes(fn.__code__, tuple(own.__annotations__.values()))
 
 
 _CONFIG = jaxtyping.config

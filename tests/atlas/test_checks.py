@@ -35,6 +35,7 @@ def run(saved, tmp_path):
     return lambda name: forged.copied(saved / name, tmp_path / f"{name}-copy")
 
 
+@pytest.mark.slow
 def test_what_was_measured_is_taken_under_a_name_of_its_content(saved, tmp_path):
     places = add([saved / "single", saved / "pair"], tmp_path / "atlas", label="planted, anchors")
     entries = load_atlas(tmp_path / "atlas")

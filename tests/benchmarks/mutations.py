@@ -38,7 +38,7 @@ COPIED = (
     "pyproject.toml",
     "Makefile",
 )
-USUAL = "not slow and not second and not exhaustive and not browser"
+USUAL = "not slow and not second and not combination and not exhaustive and not browser"
 LIMIT = 1200
 """Seconds, on a quiet machine, after which tests that do not end are ended."""
 

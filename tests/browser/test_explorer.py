@@ -182,6 +182,7 @@ def test_flip_isolate_zero_add_drop_and_undo_all(screen):
     assert screen.page.get_by_role("button", name="Undo").is_disabled()
 
 
+@pytest.mark.slow
 def test_over_all_queries_and_cancel(screen):
     screen.press("f")
     WORDS(screen.page.inner_text(".ex-header"), "an_example", "n = 1")
@@ -214,6 +215,7 @@ def test_over_all_queries_and_cancel(screen):
     assert screen.view.session.wanted is None
 
 
+@pytest.mark.slow
 def test_the_code_on_the_screen_gives_the_numbers_on_the_screen(screen):
     screen.press("f")
     screen.drag(1, 2)
@@ -228,6 +230,7 @@ def test_the_code_on_the_screen_gives_the_numbers_on_the_screen(screen):
     ] == screen.probabilities()
 
 
+@pytest.mark.slow
 def test_a_reload_and_a_second_page_have_the_same_state(browser, screen):
     screen.press("f")
     screen.press("k")
@@ -242,6 +245,7 @@ def test_a_reload_and_a_second_page_have_the_same_state(browser, screen):
     other.close()
 
 
+@pytest.mark.slow
 def test_only_by_keyboard(screen):
     page = screen.page
     page.locator(".ex-layers-view [tabindex='0']").first.focus()
@@ -254,6 +258,7 @@ def test_only_by_keyboard(screen):
     assert screen.view.session.history.past
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_nothing_sticks_out_at_any_width(browser, served, size, scheme):
@@ -280,6 +285,7 @@ def test_hostile_texts_stay_texts(screen, text):
     assert screen.page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
 
 
+@pytest.mark.slow
 def test_a_server_that_dies_and_comes_back_at_the_same_address(browser):
     view = opened()
     with serving(view) as server:
@@ -313,6 +319,7 @@ def shown(screen):
     return dict(zip(names, screen.probabilities(), strict=True))
 
 
+@pytest.mark.slow
 def test_open_answers_flip_type_over_all_and_code(open_screen):
     screen, page = open_screen, open_screen.page
     right, taught = screen.now.query.words
@@ -359,6 +366,7 @@ def test_open_answers_flip_type_over_all_and_code(open_screen):
     assert list(found["prompts"][0].labels[:2]) == [right, taught]
 
 
+@pytest.mark.slow
 def test_a_query_of_ones_own_with_an_open_answer(open_screen):
     screen, page = open_screen, open_screen.page
     page.locator('.ex-block[data-kind="query"]').hover()
@@ -372,6 +380,7 @@ def test_a_query_of_ones_own_with_an_open_answer(open_screen):
     assert page.locator(".ex-answers .ex-taught").count() == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["<script>document.title='bad'</script>", "\u202eleft", "a" * 200])
 def test_hostile_answers_stay_texts(open_screen, text):
     simple = next(own for own in open_screen.view.session.asker.stage.queries if not own.also)

@@ -43,6 +43,7 @@ def test_every_figure_is_drawn_and_nothing_overflows(opened, name, size):
     assert max(widths) <= page.run("innerWidth")
 
 
+@pytest.mark.slow
 def test_hovering_shows_the_numbers_of_the_result(opened):
     page, flow = opened("label_words"), cases.label_words().flow
     figure = page.figure("flow")
@@ -59,6 +60,7 @@ def test_hovering_shows_the_numbers_of_the_result(opened):
             ), shown
 
 
+@pytest.mark.slow
 def test_hovering_shows_the_scores_of_heads(opened):
     page, scores = opened("overthinking"), cases.overthinking().head_scores
     name = next(plot for plot in page.plots() if plot.startswith("head_scores"))[: -len("-plot")]
@@ -102,6 +104,7 @@ def test_the_slider_moves_map_prompt_and_flow_together(opened):
     assert f"Layer {moved}" in page.status("#prompt-status")
 
 
+@pytest.mark.slow
 def test_a_point_of_the_flow_sets_the_layer(opened):
     page = opened("label_words")
     for layer in (3, 1):
@@ -112,6 +115,7 @@ def test_a_point_of_the_flow_sets_the_layer(opened):
         assert page.page.locator("#saliency_maps input.layer").input_value() == str(layer)
 
 
+@pytest.mark.slow
 def test_segments_and_tokens_of_the_map_are_those_of_the_result(opened):
     page, maps = opened("label_words"), cases.label_words().saliency_maps
     layer = int(page.page.locator("#saliency_maps input.layer").input_value())
@@ -136,6 +140,7 @@ def test_segments_and_tokens_of_the_map_are_those_of_the_result(opened):
                 assert 10 ** tokens[i][j] == pytest.approx(saliency, rel=0.025)
 
 
+@pytest.mark.slow
 def test_the_prompt_tells_of_its_tokens(opened):
     page, analysis = opened("label_words"), cases.label_words()
     prompt = analysis.prompts[0][0]
@@ -151,6 +156,7 @@ def test_the_prompt_tells_of_its_tokens(opened):
     assert f"into “{prompt.pieces[prompt.target].strip()}”" in page.status("#prompt-status")
 
 
+@pytest.mark.slow
 def test_the_keyboard_reaches_everything(opened):
     page = opened("label_words")
     page.page.keyboard.press("Tab")
@@ -175,6 +181,7 @@ def test_the_keyboard_reaches_everything(opened):
     assert inside == 0
 
 
+@pytest.mark.slow
 def test_a_cell_of_a_map_of_heads_shows_where_the_head_looks(opened):
     page, attention = opened("overthinking"), cases.overthinking().head_attention
     layer, head = attention.heads[-1]
@@ -233,6 +240,7 @@ def test_every_section_has_all_its_parts(opened, name):
     assert page.page.locator(".modebar, .plotlyjs-logo, [data-title*=hare]").count() == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STUDIES)
 def test_data_can_be_saved(opened, name):
     page = opened(name)
@@ -245,6 +253,7 @@ def test_data_can_be_saved(opened, name):
     assert len(text.splitlines()) > 2
 
 
+@pytest.mark.slow
 def test_a_picture_can_be_saved(opened):
     page = opened("label_words", color_scheme="dark")
     with page.page.expect_download() as waiting:
@@ -253,6 +262,7 @@ def test_a_picture_can_be_saved(opened):
     assert waiting.value.suggested_filename == "flow.png"
 
 
+@pytest.mark.slow
 def test_contents_follow_the_reader(opened):
     page = opened("label_words")
     page.page.locator('.contents a[href="#saliency_maps"]').click()
@@ -261,6 +271,7 @@ def test_contents_follow_the_reader(opened):
     assert not phone.run("document.querySelector('.contents details').open")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STUDIES)
 def test_the_first_level_is_short_and_the_rest_folded(opened, name):
     page = opened(name, folded=True)
@@ -281,6 +292,7 @@ def test_the_first_level_is_short_and_the_rest_folded(opened, name):
     )
 
 
+@pytest.mark.slow
 def test_addresses_and_links_open_the_fold_they_lead_to(opened):
     page = opened("label_words", folded=True, place="#extraction")
     assert page.run("document.querySelector('#extraction .fold').open")
@@ -292,6 +304,7 @@ def test_addresses_and_links_open_the_fold_they_lead_to(opened):
     )
 
 
+@pytest.mark.slow
 def test_print_shows_the_first_level_and_what_is_open(opened):
     page = opened("label_words", folded=True, place="#extraction")
     page.page.emulate_media(media="print")

@@ -109,6 +109,7 @@ def test_analyze_writes_results_and_page(command, table, tmp_path):
     assert again.flow.provenance["prompts"] == found.flow.provenance["prompts"]
 
 
+@pytest.mark.slow
 def test_analyze_replaces_an_older_analysis_if_told_so(command, table, tmp_path):
     out = tmp_path / "films"
     assert command(*options(table, out))[0] == 0
@@ -140,6 +141,7 @@ def test_analyze_replaces_an_older_analysis_if_told_so(command, table, tmp_path)
     assert second.flow.provenance["prompts"]["seed"] == 1
 
 
+@pytest.mark.slow
 def test_without_a_folder_runs_are_numbered(command, table, tmp_path, monkeypatch):
     def quickly(model, prompts, *, progress=None, **_):
         return icl.measure(model, prompts, Predict(), progress=progress)

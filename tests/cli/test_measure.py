@@ -119,6 +119,7 @@ def test_a_measurement_of_ones_own():
     assert (loss.option, reduction.option) == ("--loss", "--reduction")
 
 
+@pytest.mark.slow
 def test_one_measurement(command, table, tmp_path):
     out = tmp_path / "flow"
     code, printed, err = command(
@@ -145,6 +146,7 @@ def test_variants_reach_the_measurement(command, table, tmp_path):
     assert variants["seed"] == 3
 
 
+@pytest.mark.slow
 def test_a_measurement_of_pairs(command, table, tmp_path):
     code, _, _ = command(
         *("measure", "layer-accuracy", *own_data(table), "--json", "--out", tmp_path / "run")

@@ -42,6 +42,7 @@ def test_show_as_json(command, run):
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_verdicts_on_the_claims_of_a_study_are_told(command, table, tmp_path):
     given = ["analyze", *own_data(table), "--study", "contextualise", "--out", tmp_path / "run"]
     code, out, err = command(*given)
@@ -82,6 +83,7 @@ def test_a_folder_without_a_run(command, tmp_path, name):
     WORDS(err, "folder_without_run")
 
 
+@pytest.mark.slow
 def test_page_of_a_saved_run(command, run, tmp_path, request):
     request.getfixturevalue("no_model")  # from here on
     (run / "index.html").unlink()
@@ -136,6 +138,7 @@ def test_an_interrupted_run_says_that_nothing_was_written(command, table, tmp_pa
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_a_run_is_resumed(command, table, tmp_path, monkeypatch):
     folder = tmp_path / "run"
     given = ("measure", "predictions", *own_data(table), "--out", folder, "--resume")
@@ -178,6 +181,7 @@ def short(monkeypatch):
     monkeypatch.setattr("icl_mech.engine.trials.SECONDS", 0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [("analyze", "--nulls", 0), ("measure", "flow")])
 def test_a_dry_run_says_what_it_costs_and_writes_nothing(command, table, tmp_path, short, words):
     folder = tmp_path / "run"
@@ -194,6 +198,7 @@ def test_a_dry_run_says_what_it_costs_and_writes_nothing(command, table, tmp_pat
     assert own["fits"]
 
 
+@pytest.mark.slow
 def test_a_dry_run_that_does_not_fit_ends_with_1(command, table, short, monkeypatch):
     monkeypatch.setattr("icl_mech.studies.forecast.free_memory", lambda _: -(10**12))
     code, out, _ = command("measure", "flow", *own_data(table), "--dry-run")
@@ -209,6 +214,7 @@ def test_a_dry_run_refuses_what_the_run_would(command, table, short):
     assert "99" in err
 
 
+@pytest.mark.slow
 def test_a_dry_run_of_a_sweep(command, tmp_path, short):
     file = tmp_path / "study.yaml"
     file.write_text(

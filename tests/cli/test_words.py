@@ -123,6 +123,7 @@ def test_resume_needs_a_folder(command):
     assert "--out" in err
 
 
+@pytest.mark.slow
 def test_interventions_act(command, table, tmp_path):
     file = tmp_path / "edits.json"
     file.write_text('[{"intervention": "ZeroHeads", "heads": [[1, 0]]}]')

@@ -302,6 +302,7 @@ def _from_positions(prompt, first=None):
     )
 
 
+@pytest.mark.slow
 def test_draws_of_every_layer_are_compared():
     """Prompts whose draws agree in the first layer, by chance, and differ in the second."""
     model = tiny_model("gpt2")

@@ -166,6 +166,7 @@ def test_hooks_of_the_user_survive_and_act():
     torch.testing.assert_close(after, plain, rtol=0, atol=0)
 
 
+@pytest.mark.slow
 def test_gradient_flags_are_restored_and_no_parameter_gets_a_gradient():
     model = tiny_model("llama")
     for number, parameter in enumerate(model.parameters()):

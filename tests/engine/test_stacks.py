@@ -71,6 +71,7 @@ def others(model, prompts):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [10_000, 7, 1])
 def test_layouts_give_the_same_numbers(setting, size):
     """However many rows a pass holds, whatever is shared."""
@@ -99,6 +100,7 @@ def test_readings_of_whole_prompts(setting, passes):
         assert_close(found, expected, atol=2e-6, rtol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["auto", "whole"])
 @pytest.mark.parametrize("memory", [None, "600KB"])
 def test_gradients_go_through_the_beginning_of_their_own_work(setting, path, memory):
@@ -318,6 +320,7 @@ def test_the_work_that_is_not_finite_is_named(setting):
         run_variants(model, prompts, [PredictionReading()], variants, path="whole", **ALL)
 
 
+@pytest.mark.slow
 def test_passes_of_isolation_and_of_its_study(passes):
     """In a batch that holds all: before, one pass for each window and draw, and one for each batch."""
     model = small_model(8)

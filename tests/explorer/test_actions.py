@@ -165,6 +165,7 @@ def test_the_last_demonstration_stays_and_heads_are_not_stretched(begun):
             done(headed, stage, action)
 
 
+@pytest.mark.slow
 def test_ten_thousand_random_actions_and_all_undone(begun):
     start, stage = begun
     history, rng, seen = History([start]), random.Random(0), set()

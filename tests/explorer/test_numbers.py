@@ -45,6 +45,7 @@ def test_answer_lens_and_heads(family, what):
     close(components.heads[0], heads)
 
 
+@pytest.mark.slow
 def test_every_change_changes_something():
     asker, start = asked()
     for what, actions in EVERY.items():

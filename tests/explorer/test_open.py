@@ -168,6 +168,7 @@ def run(text):
     return found
 
 
+@pytest.mark.slow
 def test_every_change_changes_something(view):
     start = view.session.asker.read(view.experiment)[0][-1]
     for what, actions in EVERY.items():
@@ -180,6 +181,7 @@ def test_every_change_changes_something(view):
         assert same == (what in SAME), what
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("actions", [[{"do": "flip_all"}], [TYPED, between("patch", 1, 1)]])
 def test_over_all_queries(view, actions, capsys):
     for action in actions:
@@ -346,6 +348,7 @@ def random_action(rng, experiment):
     )
 
 
+@pytest.mark.slow
 def test_a_hundred_actions_of_a_monkey_and_all_undone():
     view = opened_open()
     page, rng = Page(view), random.Random(5)

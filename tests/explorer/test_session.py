@@ -145,6 +145,7 @@ def test_kept_states_are_measured_before_the_present_query_and_can_be_compared(v
     assert view.experiment.demos[0].shown != view.experiment.demos[0].true
 
 
+@pytest.mark.slow
 def test_over_all_queries_with_intervals_as_public_functions_give_them(view):
     page = Page(view)
     view.do("flip_all")
@@ -190,6 +191,7 @@ def test_over_all_queries_with_intervals_as_public_functions_give_them(view):
     WORDS.exactly(found["warning"], "over_all_queries_intervals_3", "1")
 
 
+@pytest.mark.slow
 def test_different_changes_tried_on_the_same_queries_are_counted_and_the_third_warned_of(
     view, tmp_path
 ):
@@ -227,6 +229,7 @@ def test_a_stopped_run_is_no_try(view):
     assert not any(view.session.history.tried.values())
 
 
+@pytest.mark.slow
 def test_a_run_over_all_stops_and_goes_on_when_a_page_comes_back(view):
     page = Page(view)
     release, inside = threading.Event(), threading.Event()
@@ -390,6 +393,7 @@ def test_closing_ends_the_worker():
     until(lambda: not own.session._thread.is_alive(), 20, "the worker's end")
 
 
+@pytest.mark.slow
 def test_weights_that_change_are_noticed_in_every_figure_and_over_all():
     model = icl.untrained(model_of(), seed=4)
     view = icl.explore(model, TASK, n=6, threads=1)

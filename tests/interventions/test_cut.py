@@ -271,6 +271,7 @@ def test_a_control_by_hand(src, dst, drawn):
     }
 
 
+@pytest.mark.slow
 def test_a_control_draws_near_tokens_alike():
     """Around one cut token all 16 others within 8 positions, each as often: chi squared of 15 degrees of freedom."""
     prompt, count = prompt_of(40), 800

@@ -46,6 +46,7 @@ def test_facts_about_the_model():
     assert not info.processed_weights
 
 
+@pytest.mark.slow
 def test_a_model_is_checked_once(monkeypatch):
     module, calls = import_module("icl_mech.models.adapt"), []
     check_model = module.check_model
@@ -121,6 +122,7 @@ def test_a_model_changed_after_its_first_use(change):
     assert same == (change is in_float64)
 
 
+@pytest.mark.slow
 def test_a_forgotten_model_is_freed():
     bridge = tiny_model("gpt2")
     icl.predict(bridge, ragged())

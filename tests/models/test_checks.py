@@ -59,6 +59,7 @@ def test_training_mode():
         icl.predict(bridge, ragged())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("part", "named"),
     [

@@ -149,6 +149,7 @@ def test_how_float32_is_multiplied_is_recorded(precision):
     assert origin["model"].get("products", "highest") == precision
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["torch.backends.cuda.matmul", "torch.backends"])
 def test_the_newer_switch_counts(place):
     # In a process of its own: torch refuses to mix its two ways of switching.

@@ -58,6 +58,7 @@ def test_what_passed_is_not_checked_again_and_gives_the_same(place, made):
     assert len(made) == 2
 
 
+@pytest.mark.slow
 def test_few_passes_serve_all_checks(place, monkeypatch):
     passes = []
     forward = modeling_llama.LlamaModel.forward
@@ -110,6 +111,7 @@ def around_a_function(inner, monkeypatch):
     monkeypatch.setattr(modeling_llama.LlamaMLP, "forward", around)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [
@@ -126,6 +128,7 @@ def test_a_change_is_checked(change, place, made, monkeypatch):
     assert len(list(place.glob("*"))) == 2
 
 
+@pytest.mark.slow
 def test_a_model_with_hooks_of_the_caller_is_always_checked(place, made):
     loaded()
     for _ in range(2):
@@ -202,6 +205,7 @@ def test_only_the_newest_records_stay(place, monkeypatch):
     assert len(list(place.glob("*"))) == 3
 
 
+@pytest.mark.slow
 def test_records_lie_in_the_cache_folder(tmp_path):
     code = "from icl_mech.models import checks; print(checks.checks_folder())"
     done = subprocess.run(

@@ -555,6 +555,7 @@ def test_smollm_text_is_split_as_the_model_was_trained(llama, tmp_path):
     assert split == ["a", "Ġ", "Ġ12"]
 
 
+@pytest.mark.slow
 def test_a_changed_file_and_another_transformers_are_converted_anew(
     gguf_file, cache, conversions, monkeypatch
 ):

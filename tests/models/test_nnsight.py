@@ -281,6 +281,7 @@ def test_attention_of_another_kind_gives_the_same(family):
         assert_equal(function(model, ragged()), function(bridge(family), ragged()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", [MistralConfig, Qwen2Config])
 def test_families_with_the_parts_of_llama(config):
     """Mistral with a window that the prompts exceed."""

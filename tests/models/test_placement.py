@@ -175,6 +175,7 @@ def test_weights_that_are_nowhere_are_refused():
         icl.load_model(model, tokenizer=tiny_tokenizer("sentencepiece"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["gptj", "opt", "gemma3"])
 @pytest.mark.filterwarnings("ignore")
 def test_other_families_with_separate_projections(family):

@@ -15,6 +15,7 @@ def model(request):
     return tiny_model(request.param)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["untrained", "shuffled"])
 def test_seeds_repeat_and_differ_and_the_model_stays(model, kind):
     prompts = icl.build_prompts("reviews", model, shots=1, n=2)

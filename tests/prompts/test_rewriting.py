@@ -100,6 +100,7 @@ def test_zero_shot_prompts_are_those_built_without_demonstrations(kind, name):
     assert [prompt.text for prompt in found] == [prompt.text for prompt in expected]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["", "\n", "."])
 def test_a_candidate_that_begins_another_one_holds_what_follows_it(end):
     """SmolLM2 reads two line breaks as one token, so that what follows must not come twice."""
@@ -167,6 +168,7 @@ def test_chats(kind, name):
     assert [prompt.tokens for prompt in bare] == [prompt.tokens for prompt in expected]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("score", ["first", "sum"])
 def test_open_answers(score):
     model = icl.load_model()

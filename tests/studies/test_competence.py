@@ -34,6 +34,7 @@ def run_of(predictions):
     return icl.Analysis({"predictions": predictions}, "")
 
 
+@pytest.mark.slow
 def test_claims_of_how_need_a_model_that_does_the_task():
     good = cases.label_words()
     always = answering(good, [0] * len(good.predictions.predicted))
@@ -70,6 +71,7 @@ def without(analysis, *parts):
     return replace(analysis, results=kept)
 
 
+@pytest.mark.slow
 def test_a_gain_tells_where_answers_were_not_kept():
     good = cases.label_words()
     bare = without(good, "predictions")
@@ -81,6 +83,7 @@ def test_a_gain_tells_where_answers_were_not_kept():
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("added", "right", "clear"), [(0.05, False, False), (0.2, False, True), (0.05, True, True)]
 )
@@ -107,6 +110,7 @@ def test_a_gain_next_to_nothing_says_nothing_of_how_demonstrations_are_used(adde
         WORDS.only_if(not clear, own.lacking, "a_little", "+0.05 [+0.05, +0.05]")
 
 
+@pytest.mark.slow
 def test_more_right_answers_do_not_help_where_the_right_one_is_not_likelier():
     """Both are asked for: more of them may be right, and the others all the surer of a wrong one."""
     good = cases.label_words()
@@ -125,6 +129,7 @@ def test_more_right_answers_do_not_help_where_the_right_one_is_not_likelier():
         WORDS.only_if(own.claim in how, own.lacking, "not likelier")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("left_out", [("gain",), ("predictions", "gain")])
 def test_what_was_not_measured_is_not_clear(left_out):
     bare = without(cases.label_words(), *left_out)
@@ -141,6 +146,7 @@ def test_what_was_not_measured_is_not_clear(left_out):
     assert asked == [QUESTION] * (told is not None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("labels", ["shuffled", "permuted", "random"])
 def test_other_labels_are_judged_by_their_own_answers(labels):
     """A planted model answers what these labels teach, so that right answers are no more than a constant one has."""
@@ -186,6 +192,7 @@ def test_open_answers_lie_above_chance():
     assert competence(run_of(few)).status == "not shown"
 
 
+@pytest.mark.slow
 def test_in_a_sweep_a_task_that_is_not_done_speaks_for_nothing():
     def of(task, one, other):
         return Interval(*one) if task_name(origin_of(task.results)) == "A" else Interval(*other)
@@ -217,6 +224,7 @@ def test_a_claim_of_your_own_may_need_it(low, status):
     WORDS.only_if(status != "supported", own.line, "needs")
 
 
+@pytest.mark.slow
 def test_the_script_of_a_page_makes_it_again(tmp_path, monkeypatch):
     model = tiny()
     report = icl.measure(model, ragged(), Predict(), Flow(reduction="abs_then_sum"), progress=False)

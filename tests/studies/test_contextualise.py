@@ -46,6 +46,7 @@ def test_nothing_of_networks_that_learned_nothing(seed):
         assert {own.status for own in run.verdicts()} <= {"not shown", "cannot be judged"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("answers", "nats", "context", "order"),
     [
@@ -100,6 +101,7 @@ def test_what_each_claim_needs(study, claim, lacking, said):
         WORDS(found.lacking, said)
 
 
+@pytest.mark.slow
 def test_a_run_saved_before_right_answers_were_kept(study, tmp_path):
     """It loads; claims that need them cannot be judged."""
     place = study["edge_cuts"].save(tmp_path / "cuts")
@@ -112,6 +114,7 @@ def test_a_run_saved_before_right_answers_were_kept(study, tmp_path):
     assert [(own.status, own.lacking) for own in found] == [("cannot be judged", "")] * 3
 
 
+@pytest.mark.slow
 def test_a_run_saved_before_log_probabilities_were_kept(study):
     """Claims with a share cannot be judged, and say why."""
     cuts = replace(study["edge_cuts"], log_prob=None, random_log_prob=None, plain_log_prob=None)
@@ -123,6 +126,7 @@ def test_a_run_saved_before_log_probabilities_were_kept(study):
     WORDS.ends(aggregate.finding, "share not measured")
 
 
+@pytest.mark.slow
 def test_its_page(study, tmp_path):
     page = study.to_html(tmp_path / "page.html").read_text(encoding="utf-8")
     WORDS(page, "page")
@@ -130,6 +134,7 @@ def test_its_page(study, tmp_path):
     assert tuple(study) == tuple(CONTEXTUALISE.gives)
 
 
+@pytest.mark.slow
 def test_in_a_sweep():
     model, _ = planted(2)
     found = icl.sweep(

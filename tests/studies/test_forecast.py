@@ -144,6 +144,7 @@ def test_shared_work_is_counted_once(model, prompts):
 # --- nothing happens ---
 
 
+@pytest.mark.slow
 def test_a_plan_changes_nothing(model, prompts, tmp_path):
     before = icl.flow_scores(model, prompts, **QUIET).values
     nulls._KNOWN.clear()
@@ -155,6 +156,7 @@ def test_a_plan_changes_nothing(model, prompts, tmp_path):
     assert torch.equal(icl.flow_scores(model, prompts, **QUIET).values, before)
 
 
+@pytest.mark.slow
 def test_untrained_networks_are_counted_and_not_made(model, prompts, monkeypatch):
     nulls._KNOWN.clear()
     monkeypatch.setattr(trials, "untrained", lambda _: None)

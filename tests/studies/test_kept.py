@@ -230,6 +230,7 @@ def test_the_command_line_is_noted_while_it_runs(model, prompts):
     assert icl.measure(model, prompts, Predict()).made["command"] == ""
 
 
+@pytest.mark.slow
 def test_the_call_has_the_options_that_are_not_the_usual_ones(model, prompts):
     found = icl.analyze(model, prompts, maps=0, loss="vocab", seed=0, progress=False)
     assert found.made["call"] == 'analyze(model, prompts, maps=0, loss="vocab")'

@@ -284,6 +284,7 @@ def test_results_by_name_and_kind(model, prompts):
         _ = report["flows"]
 
 
+@pytest.mark.slow
 def test_a_measurement_of_ones_own_is_saved_drawn_and_subtracted(model, prompts, tmp_path):
     report = icl.analyze(model, prompts, maps=0, measurements=[ResidualNorms()])
     assert [own for own in report if not own.startswith("untrained")] == [

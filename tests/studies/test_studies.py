@@ -76,6 +76,7 @@ def test_label_words_holds_every_part(anchors):
     WORDS(anchors.notes[0], "label_words_holds_every")
 
 
+@pytest.mark.slow
 def test_its_parts_are_the_single_analyses(gpt2, prompts, anchors):
     flow = icl.flow_scores(gpt2, prompts)
     assert_close(anchors.flow.per_prompt, flow.per_prompt, rtol=1e-4, atol=1e-7)
@@ -96,6 +97,7 @@ def test_reweighting_is_tested_on_prompts_it_did_not_learn_from(anchors):
     assert anchors.reweighting.seen_in_training == 0
 
 
+@pytest.mark.slow
 def test_what_prompts_cannot_give_is_left_out_with_a_note(gpt2, prompts):
     few = icl.analyze(gpt2, prompts[:8], study="label_words", progress=False)
     assert "reweighting" not in few.results
@@ -158,6 +160,7 @@ def test_overthinking_shows_where_the_top_heads_look(planted):
     assert float(shown.values[0][:2, matching].sum(-1).min()) > 0.99
 
 
+@pytest.mark.slow
 def test_without_one_false_class_there_are_no_head_scores(planted):
     model, pair, _ = planted
     options = {"shots": 2, "n": 30, "demonstrations": "per_prompt"}
@@ -169,6 +172,7 @@ def test_without_one_false_class_there_are_no_head_scores(planted):
     WORDS(report.notes, "head_scores_left_out")
 
 
+@pytest.mark.slow
 def test_processed_weights_leave_out_the_heads_only(planted, monkeypatch):
     """What a head writes is then not the checkpoint's; accuracies are the same."""
     model, pair, own = planted

@@ -85,6 +85,7 @@ def prompts():
 # --- analyze, pages, files ---
 
 
+@pytest.mark.slow
 def test_the_study_of_the_guide(module, prompts, tmp_path):
     report = icl.analyze(tiny(), prompts, study=PLACE, measurements=[Predict()], progress=False)
     assert tuple(report) == ("extraction", "flow", "predictions")
@@ -108,6 +109,7 @@ def test_the_study_of_the_guide(module, prompts, tmp_path):
     assert again.verdicts() == report.verdicts()
 
 
+@pytest.mark.slow
 def test_saved_and_loaded_with_and_without_its_module(module, forgotten, prompts, tmp_path):
     report = icl.analyze(tiny(), prompts, study=PLACE, progress=False)
     report.save(tmp_path / "run")
@@ -265,6 +267,7 @@ def test_fields_are_checked():
 # --- sweeps and files ---
 
 
+@pytest.mark.slow
 def test_in_a_sweep_its_claims_are_judged(module, tmp_path):
     found = sweep(
         tiny, [TASK, OTHER], study=["default", "my_study:FLOWING"], seeds=(0, 1), n=6, nulls=0,
@@ -362,6 +365,7 @@ def test_a_file_of_a_sweep(module, tmp_path):
 # --- the command line ---
 
 
+@pytest.mark.slow
 def test_on_the_command_line(module, command, table, tmp_path):  # noqa: F811
     run, words = tmp_path / "run", [*own_data(table), "--n", 6]
     own = ["--study", PLACE, "--measurement", "my_study:Sink", "--intervention", "my_study:CUT"]
@@ -378,6 +382,7 @@ def test_on_the_command_line(module, command, table, tmp_path):  # noqa: F811
     assert (code, out) == (0, f"{run}\n")
 
 
+@pytest.mark.slow
 def test_measurements_on_the_command_line(module, command, table, tmp_path):  # noqa: F811
     words = [*own_data(table), "--quiet", "--measurement", "my_study:Sink"]
     assert command("measure", "own", *words, "--out", tmp_path / "a")[0] == 0
@@ -386,6 +391,7 @@ def test_measurements_on_the_command_line(module, command, table, tmp_path):  # 
     assert tuple(icl.load(tmp_path / "b")) == ("predictions", "sink")
 
 
+@pytest.mark.slow
 def test_a_sweep_on_the_command_line(module, command, tmp_path):  # noqa: F811
     text = f"models: {{tiny: {MODEL}}}\ntasks: reviews\nstudy: {PLACE}\nseeds: [0]\nn: 2\n"
     (tmp_path / "study.yaml").write_text(text)

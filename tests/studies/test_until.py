@@ -72,6 +72,7 @@ def test_the_rule_looks_at_widths_alone_and_goes_on_in_bounds():
         assert following(n, ratio, 10_000) > n  # what does not stop goes on
 
 
+@pytest.mark.slow
 def test_stages_do_not_depend_on_where_an_interval_lies(model, prompts):
     """The same widths at other places, signs and sides of 0 ask for the same prompts."""
 
@@ -115,6 +116,7 @@ def test_the_numbers_are_those_of_one_run_with_the_last_number(model, prompts, r
     assert "until" not in plain.made
 
 
+@pytest.mark.slow
 def test_the_first_stage_may_do_and_names_choose_effects(model):
     given = prompts_of(model, 60)
     run = icl.analyze(model, given, until={"late flow": 0.05}, maps=0, nulls=0, **QUIET)
@@ -124,6 +126,7 @@ def test_the_first_stage_may_do_and_names_choose_effects(model):
     assert set(run.made["until"]["half_widths"]) == {"early flow", "late flow"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("most", "why"), [(64, "most="), (1000, "no_more_examples")])
 def test_a_budget_and_a_task_come_to_their_end(model, prompts, right, most, why):
     run = icl.analyze(model, prompts, study=right, until=0.01, most=most, **QUIET)
@@ -134,6 +137,7 @@ def test_a_budget_and_a_task_come_to_their_end(model, prompts, right, most, why)
     assert any("not reached" in limit for limit in run.page().origin.limits)
 
 
+@pytest.mark.slow
 def test_an_effect_without_an_interval_stops_at_once_and_says_so(model, prompts, monkeypatch):
     monkeypatch.setattr(study, "_KNOWN", dict(study._KNOWN))
     never = Claim("Never: there", [Effect("nothing", lambda run: None)])
@@ -174,6 +178,7 @@ def test_stages_are_kept_and_a_stopped_run_goes_on(model, prompts, right, tmp_pa
         icl.analyze(model, prompts, study=FLOW, until=0.1, out=tmp_path / "plain", **QUIET)
 
 
+@pytest.mark.slow
 def test_pairs_are_drawn_again(model):
     pair = icl.build_prompt_pairs(planted_task(), model, shots=1, n=8, seed=3)
     true, false = drawn_again(pair, model, 16)
@@ -182,6 +187,7 @@ def test_pairs_are_drawn_again(model):
     assert room(pair, model, 8, 500) == len(planted_task().test)
 
 
+@pytest.mark.slow
 def test_a_forecast_counts_the_first_stage_and_the_most(model, prompts, right):
     def rows(**options):
         found = icl.analyze(model, prompts, study=right, plan=True, **options, **QUIET)
@@ -252,6 +258,7 @@ def test_effects_of_a_claim_are_those_a_number_is_for():
 # --- sweeps and the command line ---
 
 
+@pytest.mark.slow
 def test_a_sweep_and_its_file(model, tmp_path):
     found = sweep(
         {"planted": model}, planted_task(), study="default", n=24, seeds=(0, 1), maps=0, nulls=0,
@@ -270,6 +277,7 @@ def test_a_sweep_and_its_file(model, tmp_path):
         sweep({"planted": model}, planted_task(), study="default", until=-1, **QUIET)
 
 
+@pytest.mark.slow
 def test_on_the_command_line(command, tmp_path):  # noqa: F811
     rows = "".join(f"a film {i}\tPositive\na plot {i}\tNegative\n" for i in range(60))
     (tmp_path / "films.tsv").write_text("text\tlabel\n" + rows)

@@ -97,6 +97,7 @@ def test_measures_that_disagree_are_named():
     WORDS.starts(told, "measures_disagree_named_2")
 
 
+@pytest.mark.slow
 def test_networks_are_measured_once_and_kept(report, tmp_path, monkeypatch):
     model = tiny_model("llama", seed=3)  # other weights, the same architecture
     prompts = icl.build_prompts("reviews", model, shots=1, n=8)
@@ -145,6 +146,7 @@ def test_one_network_is_refused_before_anything_runs(monkeypatch):
         icl.analyze(model, prompts, nulls=1, progress=False)
 
 
+@pytest.mark.slow
 def test_curves_of_untrained_networks_lie_behind_the_figures(report):
     model = tiny_model("llama")
     prompts = icl.build_prompts("reviews", model, shots=1, n=8)

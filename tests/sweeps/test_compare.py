@@ -62,6 +62,7 @@ def test_the_claims_of_both_papers_and_of_others():
     assert all(claim.effects for own in claims.values() for claim in own)
 
 
+@pytest.mark.slow
 def test_the_studies_of_the_items_pages_are_judged(found):
     label_words, overthinking = (
         known_studies()[name].source for name in ("label_words", "overthinking")
@@ -80,6 +81,7 @@ def test_the_studies_of_the_items_pages_are_judged(found):
     assert (list(empty.columns), len(empty)) == (COLUMNS, 0)
 
 
+@pytest.mark.slow
 def test_claims_are_judged_by_means_over_tasks_and_seeds(found):
     by_name = {own.text.split(":")[0]: own for own in comparison(found).judged}
     of_how = {"Shallow aggregation", "Deep extraction", "Critical layer", "Overthinking"}
@@ -116,6 +118,7 @@ def test_claims_are_judged_by_means_over_tasks_and_seeds(found):
     assert [own.tasks[TASK.name].status for own in alone.judged] == [o.status for o in alone.judged]
 
 
+@pytest.mark.slow
 def test_one_run_of_a_task_rests_on_its_prompts(found):
     one = comparison(found.select(task="tiny", seed=0))
     (harm,) = [own for own in one.judged if "final gap" in own.effects]
@@ -123,6 +126,7 @@ def test_one_run_of_a_task_rests_on_its_prompts(found):
     assert harm.p == pytest.approx(p_value(harm.effects["final gap"], prompts=6))
 
 
+@pytest.mark.slow
 def test_single_runs_of_two_tasks_rest_on_their_prompts(found):
     two = comparison(found.select(seed=0))
     (harm,) = [own for own in two.judged if "final gap" in own.effects]
@@ -166,6 +170,7 @@ def test_tasks_that_failed_are_no_places():
     assert "two" not in page.lead
 
 
+@pytest.mark.slow
 def test_the_page(found, tmp_path):
     page = comparison(found).page()
     keys = [section.key for section in page.sections]
@@ -181,6 +186,7 @@ def test_the_page(found, tmp_path):
     assert "2 seeds × 6 prompts" in text
 
 
+@pytest.mark.slow
 def test_runs_of_other_kinds_side_by_side(found, tmp_path):
     prompts = icl.build_prompts(TASK, tiny(), n=6)
     icl.measure(tiny(), prompts, Flow(), Predict(), progress=False).save(tmp_path / "one")
@@ -262,6 +268,7 @@ def apart(found):
     return icl.compare(*runs.values(), names=list(runs))
 
 
+@pytest.mark.slow
 def test_the_matrix_has_a_sign_for_every_claim_model_and_task(apart):
     page = apart.page()
     matrix = page.matrix
@@ -334,6 +341,7 @@ def test_large_matrices_keep_intervals_to_what_sums_up():
     assert render_page(Page("t", [], matrix=small)).count("[+0.25, +0.75]</span>") == 6
 
 
+@pytest.mark.slow
 def test_the_matrix_is_a_table_that_can_be_read_aloud(apart):
     text = render_page(apart.page(), offline=False)
     table = text[text.index('<table class="claims">') :]
@@ -357,6 +365,7 @@ def test_the_matrix_is_a_table_that_can_be_read_aloud(apart):
 # --- figures ---
 
 
+@pytest.mark.slow
 def test_curves_keep_their_colours_in_every_figure(found, apart):
     flow = icl.flow_scores(tiny(), icl.build_prompts(TASK, tiny(), n=6), progress=False).drawing()
     usual = dict(zip(("S_wp", "S_pq", "S_ww"), flow.meanings, strict=True))
@@ -384,6 +393,7 @@ def test_panels_of_models_and_tasks_share_an_axis(apart):
     assert low < 0 < float(section.figure.high.nan_to_num().max()) < high
 
 
+@pytest.mark.slow
 def test_beside_two_models_stands_their_difference(tmp_path):
     both = icl.sweep(
         {"one": tiny(), "two": other()}, [TASK, OTHER], [Flow(), Extraction()],
@@ -417,6 +427,7 @@ def test_beside_two_models_stands_their_difference(tmp_path):
     assert not any("minus" in own.caption for own in three.page().sections)
 
 
+@pytest.mark.slow
 def test_models_of_other_depths_are_subtracted_over_shares_of_them():
     both = icl.sweep(
         {"six": planted_model(), "seven": planted_model(circuit="heads")},
@@ -464,6 +475,7 @@ def films(folder):
     (folder / "study.yaml").write_text(text)
 
 
+@pytest.mark.slow
 def test_the_commands(command, tmp_path, monkeypatch):  # noqa: F811
     monkeypatch.chdir(tmp_path)
     films(tmp_path)

@@ -57,6 +57,7 @@ def test_an_executor_that_takes_nothing_ends_the_sweep():
         WORDS(error, "takes_nothing")
 
 
+@pytest.mark.slow
 def test_items_that_give_nothing_fail_and_the_others_go_on(tmp_path, monkeypatch):
     length, start = seconds(60), time.monotonic()
     monkeypatch.setenv("HANGING", str(length))

@@ -291,6 +291,7 @@ def test_77_classes(several):
 SHOWN = st.lists(st.tuples(TEXT, st.sampled_from(LABELS)), max_size=4)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=150, suppress_health_check=list(HealthCheck))
 @given(st.sampled_from(NAMES), SHOWN, TEXT)
 @example("byte-level", [("a Positive", "Positive"), ("b", "Positive")], " Negative")

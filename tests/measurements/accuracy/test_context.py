@@ -137,6 +137,7 @@ def test_prompts_read_at_their_last_demonstration_have_no_other_query(gpt2):
     assert_same_scores(read.scores, expected[:, :, :, :6], clear[:, :, :, :6])
 
 
+@pytest.mark.slow
 def test_half_permuted_labels_teach_the_shifted_class_even_where_they_are_right(gpt2):
     model, true, _ = gpt2
     _, false = tiny_pairs(model, false_labels="half_permuted")

@@ -123,6 +123,7 @@ def test_the_planted_circuit_learns_from_labels():
     WORDS(found.figures()[0].establishes, "planted_circuit_2")
 
 
+@pytest.mark.slow
 def test_a_model_that_knows_gains_nothing():
     found = icl.gain(*planted(anchors=False))
     for own in (found.over_zero_shot, found.over_shuffled):
@@ -131,6 +132,7 @@ def test_a_model_that_knows_gains_nothing():
     assert "is not shown" in found.figures()[0].answer
 
 
+@pytest.mark.slow
 def test_labels_as_they_are_displayed():
     """Demonstrations are what prompts show: false ones harm, and their labels in another order do less."""
     model, _ = planted()
@@ -142,6 +144,7 @@ def test_labels_as_they_are_displayed():
     WORDS(found.figures()[0].answer, "permuted")
 
 
+@pytest.mark.slow
 def test_open_answers():
     model = icl.load_model()
     prompts = icl.build_prompts("past_tense", model, shots=6, n=6)

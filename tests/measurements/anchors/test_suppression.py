@@ -91,6 +91,7 @@ def test_logits_with_a_hidden_span(golden):
             assert_close(logits[0, -1], wanted, atol=5e-5, rtol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", ["after", "all"])
 def test_kept_beginnings_give_what_masked_runs_give(double, rows):
     prompts = thought_anchors_prompts()[1:]
@@ -211,6 +212,7 @@ def test_what_is_refused():
         icl.Suppress()
 
 
+@pytest.mark.slow
 def test_shared_demonstrations_are_one_observation():
     """Spans of demonstrations that all prompts share give the same number in all: no sample, no interval."""
     model = tiny_model("gpt2")

@@ -139,6 +139,7 @@ def test_a_run_into_itself_changes_nothing(family, demonstrations, how):
     WORDS.starts(found.figures()[0].answer, "run_into_itself_changes", "Cannot be judged")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "how", [{"path": "whole"}, {"batch_size": 2}, {"memory": "100MB"}], ids=str
 )
@@ -148,6 +149,7 @@ def test_every_path_gives_the_same(model, pair, how):
         assert_close(getattr(found, name), getattr(other, name), atol=2e-5, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_what_prompts_share_is_run_once(model, monkeypatch):
     rows = []
     own = type(adapt(model)).forward
@@ -166,6 +168,7 @@ def test_what_prompts_share_is_run_once(model, monkeypatch):
     assert counts[0] < counts[1] / 2
 
 
+@pytest.mark.slow
 def test_interventions_of_the_user_are_made_in_sources_too(model, pair):
     heads = icl.ZeroHeads([(0, 1), (1, 2)], at="all")
     same = (pair[0], PromptBatch(pair[0].prompts, pair[0].source | {"false_share": 0.0}))
@@ -178,6 +181,7 @@ def test_interventions_of_the_user_are_made_in_sources_too(model, pair):
 # --- the planted hand-over ---
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", [3, 4, 5])
 def test_answers_flip_in_the_planted_layers_only(block):
     model = icl.planted_model(hand_over=block)
@@ -228,6 +232,7 @@ def test_the_other_place_and_random_tokens_are_beaten(handed):
     assert alone.beside_random("target", alone.late).low <= 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("block", "status"), [(4, "supported"), (5, "mixed")])
 def test_the_claim_asks_for_the_target_at_last(block, status):
     model = icl.planted_model(hand_over=block)
@@ -275,6 +280,7 @@ def uneven(model):
     return pairs(task, model, "shared", shots=2, n=4)
 
 
+@pytest.mark.slow
 def test_label_words_of_unequal_length_are_taken(model, uneven):
     counts = {own.stop - own.start for own in words(uneven[0][0])}
     assert len(counts) == 2
@@ -313,6 +319,7 @@ def test_open_answers(model):
 # --- shown, saved, refused ---
 
 
+@pytest.mark.slow
 def test_shown_and_saved(model, pair, handed, tmp_path):
     for show in handed.shows:
         assert handed.plot(show).data

@@ -474,6 +474,7 @@ def test_the_best_of_many_draws(gpt2, prompts):
     assert plain.label_loyalty.value == loyalties[0]
 
 
+@pytest.mark.slow
 def test_speed_is_measured_but_not_judged(gpt2, prompts):
     found = compress_demonstrations(gpt2, prompts)
     speed = found.provenance["speed"]
@@ -494,6 +495,7 @@ def test_speed_ratios():
     assert speed.up_cached == 2.5
 
 
+@pytest.mark.slow
 def test_result_in_words_files_and_figures(gpt2, prompts, tmp_path):
     found = compress_demonstrations(gpt2, prompts, position="overlap")
     assert found.summary().startswith("hidden_anchor: label loyalty ")
@@ -613,6 +615,7 @@ def test_speed_of_every_prompt(prompts, table):
     assert "6 prompts" in shown.answer
 
 
+@pytest.mark.slow
 def test_the_summary_claims_no_more_than_the_intervals(table):
     kept = torch.zeros_like(table.label_kept)
     kept[0], kept[1, :1] = True, True
@@ -732,6 +735,7 @@ def test_prompts_without_demonstrations(gpt2):
             compress_demonstrations(gpt2, batch, keep=keep, **QUICK)
 
 
+@pytest.mark.slow
 def test_a_model_that_counts_positions_itself(gpt2, prompts, monkeypatch):
     """Left-out columns are hidden instead of cut."""
     cut = compress_demonstrations(gpt2, prompts)

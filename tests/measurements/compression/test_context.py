@@ -167,6 +167,7 @@ def test_a_prompt_that_ends_inside_the_demonstrations(gpt2, prompts):
         context.predict(gpt2, PromptBatch((cut,)))
 
 
+@pytest.mark.slow
 def test_another_model_is_refused(gpt2, prompts):
     context = compress_context(gpt2, prompts)
     with WORDS.raises(ModelError, "another_model_refused", "'tiny-gpt2'", "'tiny-neox'"):

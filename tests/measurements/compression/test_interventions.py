@@ -247,6 +247,7 @@ def test_a_hooked_transformer(name):
     assert found.provenance["cache"] == "hidden"
 
 
+@pytest.mark.slow
 def test_speed_is_that_of_the_edited_model(gpt2, prompts, monkeypatch):
     seen = []
     original = ZeroHeads.hooks

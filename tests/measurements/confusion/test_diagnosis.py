@@ -299,6 +299,7 @@ def test_both_matrices_and_their_correlation():
         found.rank_correlation(5)
 
 
+@pytest.mark.slow
 def test_intervals_follow_the_prompts():
     """With more prompts the intervals are narrower, around the same AUC."""
     generator = torch.Generator().manual_seed(0)

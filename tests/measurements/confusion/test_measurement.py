@@ -293,6 +293,7 @@ def on_a_line(places, distances=None, size=200):
     return logits, answers, own[None, None]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("order", "opening", "than"),
     [(1, "Yes: ", "above 0"), (-1, "No: ", "below 0"), (0, "Not shown: ", "not clearly different")],
@@ -313,6 +314,7 @@ def test_an_answer_follows_the_interval_and_the_p_value(order, opening, than):
     assert figure.drawn
 
 
+@pytest.mark.slow
 def test_an_interval_over_prompts_is_not_enough():
     """Renamed classes: the correlation is not 0 for any number of prompts, and yet chance."""
     renamed = PLACES[[0, 2, 1, 4, 5, 3]]
@@ -324,6 +326,7 @@ def test_an_interval_over_prompts_is_not_enough():
     WORDS(answer, "interval_over_prompts_enough", "0")
 
 
+@pytest.mark.slow
 def test_four_classes_are_too_few_to_tell_agreement_from_chance():
     found = made(*on_a_line(PLACES[:4]))
     assert found.low[0] > 0
@@ -334,6 +337,7 @@ def test_four_classes_are_too_few_to_tell_agreement_from_chance():
     WORDS(answer, "four_classes_too_few_3", "0.04", "0.025")
 
 
+@pytest.mark.slow
 def test_one_confused_pair_among_six_classes_is_too_little():
     """One pair of 15 comes to lie on the nearest one in one of 15 orders."""
     logits, answers, distances = on_a_line(torch.tensor([0.0, 1, 50, 100, 150, 200]))
@@ -345,6 +349,7 @@ def test_one_confused_pair_among_six_classes_is_too_little():
     assert found.status == "cannot be judged"
 
 
+@pytest.mark.slow
 def test_the_p_value_is_over_the_classes_that_were_measured():
     logits, answers, distances = on_a_line(PLACES)
     found = made(logits[answers != 4], answers[answers != 4], distances)
@@ -354,6 +359,7 @@ def test_the_p_value_is_over_the_classes_that_were_measured():
     assert float(expected.smallest) < 1 / 24
 
 
+@pytest.mark.slow
 def test_results_saved_before_there_was_a_p_value_have_one(tmp_path):
     """It comes from the tables, so nothing more is stored."""
     found = made(*on_a_line(PLACES))

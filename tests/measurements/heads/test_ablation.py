@@ -179,6 +179,7 @@ def test_the_measurement_is_the_function(gpt2):
         measured(Ablation(**options), model, false)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [ZeroHeads([(0, 1)]), ZeroHeads([(0, 1), (1, 0)], at="all"), ZeroLayers(1, "mlp", at="all")],
@@ -219,6 +220,7 @@ def test_paths_agree(gpt2, shared):
         assert same(whole, place, auto.scores[place])
 
 
+@pytest.mark.slow
 def test_labels_of_conditions_and_sides(planted):
     assert planted.interval("gap") == planted.gap
     scores = planted.scores[place_of(planted, "late MLPs"), 1]
@@ -448,6 +450,7 @@ def test_random_draws_are_one_row_of_the_table():
     assert "random heads (2 draws) 0.143" in found.summary()
 
 
+@pytest.mark.slow
 def test_files_and_figures(planted, tmp_path):
     planted.save(tmp_path / "result")
     loaded = AblationResult.load(tmp_path / "result")

@@ -56,6 +56,7 @@ SPANS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", ["query", "target"])
 @pytest.mark.parametrize("windows", SPANS)
 def test_every_number_is_that_of_a_run_with_the_cut(setting, windows, rows):
@@ -123,6 +124,7 @@ def test_exchanged_labels_are_what_demonstrations_read_elsewhere(architecture):
     assert found.beside("exchange", "early") is None
 
 
+@pytest.mark.slow
 def test_exchanged_labels_of_planted_circuits():
     """Read together they teach something else; where each is read alone, or only rested on, nothing changes."""
     model, prompts = planted(circuit="lessons", seed=1)
@@ -139,6 +141,7 @@ def test_exchanged_labels_of_planted_circuits():
     assert resting.right_answers("exchange", "all").value == 0
 
 
+@pytest.mark.slow
 def test_labels_that_cannot_be_exchanged_are_refused():
     model = icl.planted_model(circuit="lessons")
     prompts = icl.build_prompts(icl.planted_task(), model, shots=1, n=4)
@@ -190,6 +193,7 @@ def test_a_window_slides_over_every_layer():
     assert [*EdgeCuts(windows="sliding")._windows(2)] == ["0", "1"]
 
 
+@pytest.mark.slow
 def test_windows_to_the_last_layer_leave_out_quarters():
     """Of eight layers the last six, four and two; in the planted null `early` the target has read by then."""
     model = null_model("early")
@@ -210,6 +214,7 @@ def test_windows_to_the_last_layer_leave_out_quarters():
     assert (whole.predicted != plain.predicted).double().mean() > 0.5
 
 
+@pytest.mark.slow
 def test_edges_into_targets_alone_take_one_row_of_each_prompt(setting):
     """Rows times blocks: all tokens once, then one of each prompt for every cut."""
     model, prompts, _ = setting
@@ -254,6 +259,7 @@ def test_the_planted_circuit():
     WORDS(found.figures()[0].answer, "planted_circuit")
 
 
+@pytest.mark.slow
 def test_without_the_circuit_nothing_changes():
     found = icl.edge_cuts(*planted(anchors=False))
     assert float(found.changes.mean(0).abs().max()) < 0.05
@@ -393,6 +399,7 @@ def test_what_is_refused(setting):
     assert found.changes.isfinite().all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", [{"windows": "cumulative"}, {"edges": "contextualise"}])
 def test_claims_on_edges_that_were_not_cut_are_left_open(variant, tmp_path):
     model, prompts = planted(n=8)

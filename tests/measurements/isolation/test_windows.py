@@ -151,6 +151,7 @@ EDITS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("edit", EDITS)
 def test_plain_and_isolated_runs_are_both_under_interventions(gpt2, edit):
     edits, cuts = EDITS[edit], {"depths": (1, 2), "edits": EDITS[edit]}
@@ -168,6 +169,7 @@ def test_plain_and_isolated_runs_are_both_under_interventions(gpt2, edit):
     assert plain.provenance["interventions"] == []
 
 
+@pytest.mark.slow
 def test_difference_to_the_changed_model_is_paired_over_prompts(gpt2):
     prompts = many(16)
     plain = isolation(gpt2, prompts, depths=[1, 2], draws=2)

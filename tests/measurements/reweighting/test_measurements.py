@@ -82,6 +82,7 @@ def test_gradients_behind_edited_prompts(model):
         assert float((found[0] - without[0]).abs()) > 1e-3
 
 
+@pytest.mark.slow
 def test_training_under_an_intervention_starts_at_its_losses(gpt2):
     prompts = ragged()
     generator = torch.Generator().manual_seed(0)

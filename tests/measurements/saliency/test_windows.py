@@ -111,6 +111,7 @@ def edges(prompt, window):
     return torch.stack([into, out_of, exist & ~into & ~out_of])
 
 
+@pytest.mark.slow
 def test_scores_are_means_over_the_edges_that_exist(model, prompts, flow):
     maps = icl.saliency_maps(model, prompts)
     for found, values, prompt in zip(flow.per_prompt, maps.values, prompts, strict=True):
@@ -137,6 +138,7 @@ class Places:
         self.target, self.label_positions = target, label_positions
 
 
+@pytest.mark.slow
 def test_no_window_and_one_longer_than_the_prompt_are_the_same_numbers(prompts):
     plain = adapt(gemma(4000, (SLIDING, FULL, FULL)))
     assert plain.windows == (4000, None, None)
@@ -158,6 +160,7 @@ def test_curves_have_gaps_and_the_shares_of_the_others_add_up_to_1(flow):
     assert gaps == flow.values[1].isnan().tolist()
 
 
+@pytest.mark.slow
 def test_a_third_is_judged_by_the_layers_that_have_edges(model, prompts, flow):
     late = flow.share("pq", "last")
     assert late.value == float(flow.values[1, 5])
@@ -185,6 +188,7 @@ def test_the_reason_is_said_and_saved(flow, tmp_path):
         )
 
 
+@pytest.mark.slow
 def test_a_page_says_it(model, prompts, tmp_path):
     run = icl.measure(model, prompts, Flow(), Extraction(), progress=False)
     run.save(tmp_path / "run")
