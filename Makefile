@@ -24,17 +24,19 @@ JOBS ?= $(WORKERS)
 SITE_TESTS := tests/browser/test_docs_site.py
 TYPE_TESTS := tests/test_stub.py
 # Tests that compare what two runs of a model compute, or numbers of the papers' own code.
-NUMERIC_TESTS := tests/engine tests/interventions tests/metrics $(wildcard tests/measurements/*golden*.py tests/measurements/*/*golden*.py) \
-	tests/measurements/anchors tests/measurements/lens tests/measurements/saliency
+NUMERIC_TESTS := $(wildcard tests/engine/test_[gp]*.py tests/interventions/*golden*.py tests/measurements/*golden*.py tests/measurements/*/*golden*.py) \
+	tests/metrics tests/measurements/anchors tests/measurements/lens tests/measurements/saliency
 PORTABLE := ATEN_CPU_CAPABILITY=default TEST_FAMILIES="gpt2"
 # Marks of tests/tiers.py; `make test-all` runs what they leave out.
-USUAL := not slow and not second and not combination
+USUAL := not slow and not second and not combination and not exhaustive
 PORTABLE_TESTS := -m "$(USUAL)" $(NUMERIC_TESTS)
 # Families of models in runs that are not `make test-all`.
 # All families of all adapters are compared with plain Hugging Face in tests/families.
 FEW := TEST_FAMILIES="gpt2 gemma3"
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Each of many processes would compile the package and the tests again: 25 seconds where both are checked.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo explore quick test test-portable test-tl3 test-oldest audit lint format typecheck test-all test-exhaustive wheel release-check browser chromium model second check check-clean bench house mutations fuzz notebooks words docs clean
@@ -166,9 +168,9 @@ part-lint part-wheel part-docs: part-%: part-install
 part-types: part-install
 	@$(CHECK) part types bash -c '$(MAKE) typecheck && $(BIN)/python -m pytest $(TYPE_TESTS)'
 part-tests: part-install part-browser
-	@$(FEW) $(CHECK) part tests $(PYTEST) --durations=40 -m "$(USUAL)" --ignore $(SITE_TESTS) --ignore $(TYPE_TESTS)
+	@$(FEW) $(CHECK) part tests $(PYTEST) -n $(CORES) --durations=40 -m "$(USUAL)" --ignore $(SITE_TESTS) --ignore $(TYPE_TESTS)
 part-tl3: part-install
-	@$(FEW) $(CHECK) part tl3 $(VENV_TL3)/bin/python -m pytest -m "(tl3 or hooked) and $(USUAL)"
+	@TEST_FAMILIES="gpt2" $(CHECK) part tl3 $(VENV_TL3)/bin/python -m pytest -m "(tl3 or hooked) and $(USUAL)"
 part-portable: part-install
 	@$(PORTABLE) $(CHECK) part portable $(BIN)/python -m pytest $(PORTABLE_TESTS)
 part-second: part-install

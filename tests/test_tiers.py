@@ -58,6 +58,41 @@ def test_a_second_family_is_marked_where_the_code_goes_the_same_way(monkeypatch)
     ) == [(1, "second")]
 
 
+def combinations(cases, marks=()):
+    """Which cases of one test, by names of their parameters, are marked as one more combination."""
+    found = []
+
+    def item(names):
+        return SimpleNamespace(
+            path=tiers.HERE / "test_a.py",
+            originalname="test_a",
+            name="test_a",
+            cls=None,
+            callspec=SimpleNamespace(_idlist=names),
+            get_closest_marker=lambda mark: (names, mark) in marks or None,
+            add_marker=lambda marker: found.append((names, marker.name)),
+        )
+
+    tiers.mark_combinations([item(names) for names in cases])
+    assert {mark for _, mark in found} <= {"combination"}
+    return [names for names, _ in found]
+
+
+def test_of_a_grid_as_many_cases_stay_as_hold_every_value():
+    grid = [(a, b) for a in "xyz" for b in "12"]
+    left = [case for case in grid if case not in combinations(grid)]
+    assert {a for a, _ in left} == set("xyz")
+    assert {b for _, b in left} == set("12")
+    assert len(left) == 3
+    assert combinations([(a,) for a in "xyz"]) == []
+
+
+def test_a_slow_case_does_not_stand_for_a_quick_one():
+    grid = [("x", "1"), ("x", "2"), ("y", "1"), ("y", "2")]
+    slow = {(("x", "2"), "slow"), (("y", "2"), "slow")}
+    assert combinations(grid, slow) == []
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(len(FAMILIES) > 2, reason="once is enough")
 def test_quick_leaves_out_the_other_files():

@@ -117,7 +117,9 @@ def mark_combinations(items: Iterable[pytest.Item]) -> None:
     """
     grids: dict[tuple[object, ...], list[pytest.Item]] = {}
     for item in items:
-        if getattr(item, "callspec", None) and item.get_closest_marker("second") is None:
+        # What runs in `make test-all` alone cannot stand for others.
+        apart = any(map(item.get_closest_marker, ("second", "slow", "exhaustive")))
+        if getattr(item, "callspec", None) and not apart:
             grids.setdefault((*_name(item), item.cls), []).append(item)
     for cases in grids.values():
         for item in _repeated(cases):
