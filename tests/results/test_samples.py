@@ -363,6 +363,7 @@ def test_differences_of_differences():
     assert_close(found.values, torch.full((2, 3), 2.0).double())
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_what_cannot_be_paired():
     with WORDS.raises(ResultError, "what_cannot_paired", "4", "5"):
         _ = colours() - colours(origin={"prompts": {"digest": "b", "count": 5}})
