@@ -24,7 +24,8 @@ JOBS ?= $(WORKERS)
 SITE_TESTS := tests/browser/test_docs_site.py
 TYPE_TESTS := tests/test_stub.py
 # Tests that compare what two runs of a model compute, or numbers of the papers' own code.
-NUMERIC_TESTS := $(wildcard tests/engine/test_[gp]*.py tests/interventions/*golden*.py tests/measurements/*golden*.py tests/measurements/*/*golden*.py) \
+NUMERIC_TESTS := $(patsubst %,tests/engine/test_%.py,gradients padding paths prepared) \
+	$(wildcard tests/interventions/*golden*.py tests/measurements/*golden*.py tests/measurements/*/*golden*.py) \
 	tests/metrics tests/measurements/anchors tests/measurements/lens tests/measurements/saliency
 PORTABLE := ATEN_CPU_CAPABILITY=default TEST_FAMILIES="gpt2"
 # Marks of tests/tiers.py; `make test-all` runs what they leave out.
@@ -35,7 +36,7 @@ PORTABLE_TESTS := -m "$(USUAL)" $(NUMERIC_TESTS)
 FEW := TEST_FAMILIES="gpt2 gemma3"
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
-# Each of many processes would compile the package and the tests again: 25 seconds where both are checked.
+# Where it is set, every process compiles the package and the tests anew, half a minute each.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
