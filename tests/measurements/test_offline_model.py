@@ -15,8 +15,6 @@ from tests.measurements.heads.test_all_heads import CLOSE, pattern
 from tests.measurements.lens.test_lens_table import assert_is_the_loop, by_hand
 from tests.measurements.test_generation import NEW, huggingface, written
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(scope="module")
 def model():
