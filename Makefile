@@ -97,9 +97,9 @@ test-portable: $(STAMP) ## run the numeric tests of one family as on another pro
 test-tl3: $(STAMP_TL3) ## run the tests marked tl3 or hooked with TransformerLens 3.9, in .venv-tl3
 	$(VENV_TL3)/bin/python -m pytest -n $(WORKERS) -m "tl3 or hooked"
 
-# The oldest jaxtyping puts its checks in place after conftest.py, too late; the oldest beartype knows no Python 3.11.
+# The oldest jaxtyping puts its checks in place after conftest.py, which is too late.
 test-oldest: $(STAMP_OLDEST) ## run the tests of TransformerLens 3.9 with the oldest version of every dependency
-	$(VENV_OLDEST)/bin/python -m pytest --jaxtyping-packages= --ignore tests/test_typechecked.py -n $(WORKERS) -W ignore::DeprecationWarning -W ignore::FutureWarning -m "(tl3 or hooked) and $(USUAL)"
+	$(VENV_OLDEST)/bin/python -m pytest --jaxtyping-packages= -n $(WORKERS) -W ignore::DeprecationWarning -W ignore::FutureWarning -m "(tl3 or hooked) and $(USUAL)"
 
 audit: ## look the pinned packages up in the public database of vulnerabilities
 	$(PYTHON) -m venv .venv-audit

@@ -14,6 +14,7 @@ import typing
 from collections.abc import Callable
 from typing import Any
 
+import beartype  # noqa: F401 - cannot be imported once nnsight has put a method on `object`
 import jaxtyping
 from jaxtyping import _decorator
 from jaxtyping._storage import pop_shape_memo, push_shape_memo
