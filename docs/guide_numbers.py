@@ -153,15 +153,11 @@ def r_sentence(read: Any) -> str:
 
 
 def compressed(table: Any) -> dict[str, str]:
-    """Length of the demonstrations, and the speed-up from compressing them."""
+    """Length of the demonstrations, and how many of their tokens are kept."""
     kept = len(table.kept[0][0])
     return {
         "demonstration_tokens": str(round(kept / float(table.demonstration_share[0]))),
         "kept_tokens": str(kept),
-        "speed_up": "not measured" if table.speed_up is None else number(table.speed_up),
-        "speed_up_cached": "not measured"
-        if table.speed_up_cached is None
-        else number(table.speed_up_cached),
     }
 
 

@@ -358,7 +358,7 @@ def compress_demonstrations(
     seed: int = ...,
     draws: int = ...,
     top_k: int = ...,
-    measure_speed: bool = ...,
+    timing: bool = ...,
     method: Literal['hidden_anchor', 'text_anchor', 'hidden_random', 'hidden_random_top'] | Sequence[Literal['hidden_anchor', 'text_anchor', 'hidden_random', 'hidden_random_top']] = ...,
     keep: Any = ...,
     interventions: Sequence[Intervention] = ...,
@@ -384,7 +384,7 @@ def compress_demonstrations(
         seed: Seed of the random methods.
         draws: Number of draws of `hidden_random_top`.
         top_k: Number of top next tokens compared.
-        measure_speed: Also time the first prompts.
+        timing: Also time the first prompts, for the speed-up.
         method: Which tokens stay, and how; or several methods.
         keep: Positions to keep instead of those the roles give: one row per prompt, or for all.
         interventions: Applied in every pass. Text anchors are read as a separate prompt, in which interventions act by token roles; those that may act by position, because they do not define `shares`, raise an error there.

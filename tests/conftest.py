@@ -24,12 +24,14 @@ from icl_mech.interventions import base as interventions  # noqa: E402 - checked
 from icl_mech.models import checks  # noqa: E402
 from icl_mech.models.sources import SECOND_MODEL, resolve  # noqa: E402
 from icl_mech.results import record  # noqa: E402
+from icl_mech.studies import kept_nulls  # noqa: E402
 
 NO_SECOND_MODEL = "the package of Gemma 3 270M is not installed"
 LOUD = (("PAGES", chromium.MISSING, "browser"), ("THE SECOND MODEL", NO_SECOND_MODEL, "second"))
 """What is skipped loudly: tests of what, for which reason, and the target that mends it."""
 
 checks.checks_folder = lambda: None  # every model is checked, whatever passed before
+kept_nulls.nulls_folder = lambda: None  # and every network measured
 torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
 
 

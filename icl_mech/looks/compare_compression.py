@@ -81,7 +81,7 @@ def _speed(result: CompareCompressionResult) -> Scatter:
     if not speed:
         raise ResultError(
             "This result does not contain the time of each prompt; measure again with "
-            "measure_speed=True, on a model that accepts position ids."
+            "timing=True, on a model that accepts position ids."
         )
     full, cached, compressed = speed["each"]
     tokens = speed["tokens"]

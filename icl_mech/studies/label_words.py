@@ -66,7 +66,7 @@ def _steps(
         optional=(
             Gain(seed=seed),
             EdgeCuts(edges=("collect", "anchors"), rows="target", seed=seed),
-            CompareCompression(seed=seed, measure_speed=False),
+            CompareCompression(seed=seed),
             Confusion(),
             Reweighting(seed=seed),
         ),

@@ -1,8 +1,8 @@
 """Untrained networks compared with a model: the measurements of a study on randomly initialised networks.
 
-Networks of one architecture on the same prompts are measured once per process and, with a folder,
-saved there. Each costs the memory of one more model while it is measured. Their curves are drawn as a grey band
-behind those of the model; the threshold for claims about flow is in `untrained`.
+Networks of one architecture on the same prompts are measured once and kept (`kept_nulls`). Each costs the
+memory of one more model while it is measured. Their curves are drawn as a grey band behind those of the model;
+the threshold for claims about flow is in `untrained`.
 """
 
 import gc
@@ -27,6 +27,7 @@ from icl_mech.results import Figure, Quantity, Result
 from icl_mech.results.wording import counted
 from icl_mech.shapes import Behind, LayerCurves
 from icl_mech.studies.bench import Bench
+from icl_mech.studies.kept_nulls import KeptNull
 from icl_mech.studies.untrained import UntrainedFlow, beside_flow, check_nulls
 
 PROMPTS = 8
@@ -39,7 +40,7 @@ SMALL = 128
 """Networks up to this width are left to the usual garbage collection."""
 
 MOST_KNOWN = 1024
-_KNOWN: dict[tuple[Any, ...], Result] = {}
+_KNOWN: dict[str, Result] = {}
 
 Wanted = Mapping[str, tuple[AnyMeasurement[Any, Any], int]]
 """Measurement and number of prompts, by name of the model's result."""
@@ -133,29 +134,29 @@ def untrained_results(
     Raises:
         IclMechError: a measurement rejects them, or no untrained network can be made of this model.
     """
-    info, edits = model.info, repr([edit.to_dict() for edit in options.interventions])
-    made_of = (info.architecture, info.dtype, model.settings, edits)
     how = vars(replace(options, progress=False))
     results: dict[str, list[Result]] = {name: [] for name in wanted}
     for seed in range(count):
         network: Any = None
         for name, (measurement, data) in wanted.items():
-            batches = data if isinstance(data, tuple) else (data,)
-            key = (*made_of, tuple(batch.digest for batch in batches), repr(measurement), seed)
-            if key not in _KNOWN:
+            kept = KeptNull(model, measurement, data, options.interventions, seed)
+            result = _KNOWN[kept.identity] if kept.identity in _KNOWN else kept.load()
+            if result is None:
                 network = untrained(model.wrapped, seed) if network is None else network
                 with warnings.catch_warnings():
                     # Warnings about the prompts were already given for the model.
                     warnings.simplefilter("ignore")
                     result = measured(measurement, network, data, **how)
+                if stage() is None:
+                    kept.keep(result)
+            if stage() is None:
                 if len(_KNOWN) >= MOST_KNOWN:
                     _KNOWN.clear()
-                if stage() is None:
-                    _KNOWN[key] = result
-            else:
-                result = _KNOWN[key]
+                _KNOWN[kept.identity] = result
             results[name].append(result)
-        if network is not None and info.d_model > SMALL:  # it and its adapter refer to each other
+        if (
+            network is not None and model.info.d_model > SMALL
+        ):  # it and its adapter refer to each other
             network = None
             gc.collect()
     return results

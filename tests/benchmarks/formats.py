@@ -56,7 +56,7 @@ TEXT = (
 
 FEWER: dict[str, dict[str, Any]] = {
     "Ablation": {"start": 2, "draws": 2},
-    "CompareCompression": {"draws": 1, "measure_speed": False},
+    "CompareCompression": {"draws": 1},
     "CompareHeads": {"sets": {"one": [(0, 1), (1, 0)], "other": [(2, 1), (1, 1)]}, "draws": 2},
     "CompressContext": {},
     "Confusion": {"components": 2},

@@ -109,7 +109,7 @@ def runs(null: Null, n: int, seed: int) -> Iterator[tuple[str, Any]]:
     quiet: dict[str, Any] = {"progress": False, "batch_size": 64}
     if LW in null.studies:
         cuts = EdgeCuts(("collect", "anchors"), rows="target", seed=seed)
-        stand_ins = CompareCompression(seed=seed, measure_speed=False)
+        stand_ins = CompareCompression(seed=seed)
         measured = (Predict(), Gain(seed=seed), Isolation(seed=seed), cuts, stand_ins)
         yield LW, icl.measure(model, prompts, *measured, **quiet)
     if CTX in null.studies:

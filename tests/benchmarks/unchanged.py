@@ -308,8 +308,7 @@ def store_smollm2(book: Book) -> None:
     book.add("head_attention", icl.head_attention, model, false[:2], scores.top(3), **QUIET)
     book.add("ablation", icl.ablation, model, true, false, start=20, heads=scores.top(2), draws=1,
              **QUIET)  # fmt: skip
-    book.add("compare_compression", icl.compress_demonstrations, model, shared, method=METHODS, draws=2,
-             measure_speed=False, **QUIET)  # fmt: skip
+    book.add("compare_compression", icl.compress_demonstrations, model, shared, method=METHODS, draws=2, **QUIET)  # fmt: skip
     context = book.add("compress_context", CompressContext(), model, shared)
     book.add("CompressedContext.predict", lambda: context.predict(model, shared))
     book.add("diagnose_confusion", icl.diagnose_confusion, model, shared, components=3, **QUIET)
@@ -502,24 +501,23 @@ def store_ablation(book: Book, model: Any, given: Sets) -> None:
 
 def store_compression(book: Book, model: Any, given: Sets) -> None:
     shared, true = given.shared, given.true
-    still = {"measure_speed": False, **QUIET}
     for method, position in product(METHODS, ("true", "overlap")):
         options = {"method": method, "position": position, "draws": 3}
         for name, prompts in (("", shared), (", pairs", true[:6])):
             book.add(f"compress_demonstrations, {method}, {position}{name}",
-                     icl.compress_demonstrations, model, prompts, **options, **still)  # fmt: skip
+                     icl.compress_demonstrations, model, prompts, **options, **QUIET)  # fmt: skip
         context = book.add(f"compress_context, {method}, {position}", CompressContext(**options), model,
                            shared)  # fmt: skip
         book.add(f"CompressedContext.predict, {method}, {position}",
                  lambda c=context: c.predict(model, shared))  # fmt: skip
     kept = shared[0].label_positions
     book.add("compress_demonstrations, keep", icl.compress_demonstrations, model, shared,
-             keep=kept, **still)  # fmt: skip
+             keep=kept, **QUIET)  # fmt: skip
     context = book.add("compress_context, keep", CompressContext(keep=kept), model, shared)
     book.add("CompressedContext.queries", lambda: context.queries(model, ["a film", "so bad"]))
     for name, prompts in (("", shared), (", pairs", true[:6])):
         book.add(f"compare_compression{name}", icl.compress_demonstrations, model, prompts, seed=1,
-                 method=METHODS, draws=3, **still)  # fmt: skip
+                 method=METHODS, draws=3, **QUIET)  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         book.add("load_compressed_context", lambda: loaded(context, folder))
     book.add("load_compressed_context, predict",
@@ -596,9 +594,7 @@ def store_methods(book: Book, model: Any, given: Sets) -> None:
     ablated = icl.ablation(model, true, false, start=1, **QUIET)
     calls = product(("reduction", "change_with_true"), ("late layers", "late MLPs"))
     book.add("ablation, methods", methods, ablated, *calls)
-    table = icl.compress_demonstrations(
-        model, shared, method=METHODS, draws=2, measure_speed=False, **QUIET
-    )
+    table = icl.compress_demonstrations(model, shared, method=METHODS, draws=2, **QUIET)
     quantities = ("label_loyalty", "word_loyalty", "accuracy")
     calls = (("difference", *METHODS[:2], quantity) for quantity in quantities)
     book.add("compare_compression, methods", methods, table, *calls)

@@ -189,7 +189,7 @@ def _masks(config: Any, seen: Tensor, dtype: torch.dtype) -> Any:
 def compression(both: Both) -> float:
     """A stand-in that keeps everything against full prompts."""
     keep = [list(range(parts(prompt).query)) for prompt in both.prompts]
-    found = icl.compress_demonstrations(both.bridge, both.prompts, keep=keep, measure_speed=False)
+    found = icl.compress_demonstrations(both.bridge, both.prompts, keep=keep)
     return gap(found.label_logits, both.label_logits)
 
 

@@ -148,7 +148,7 @@ class Doors:
             keep = list(range(start))  # windows count the columns that are left
         own = {name: self.options[name] for name in ("batch_size", "memory")}
         result = icl.compress_demonstrations(
-            self.model, self.prompts, keep=[keep] * len(self.prompts), measure_speed=False,
+            self.model, self.prompts, keep=[keep] * len(self.prompts),
             progress=False, **own,
         )  # fmt: skip
         self.logits(result.label_logits, [(text, [Hide(start, keep)]) for text in self.texts])

@@ -70,7 +70,7 @@ def test_isolation_cuts_them_off(model, prompts):
 
 
 def test_compression_keeps_them(model, prompts):
-    own = CompareCompression(("hidden_anchor", "hidden_random"), measure_speed=False)
+    own = CompareCompression(("hidden_anchor", "hidden_random"))
     found = icl.measure(model, prompts, own, progress=False)["compare_compression"]
     for prompt, kept in zip(prompts, found.kept[0], strict=True):
         assert kept == (0, *prompt.anchors)

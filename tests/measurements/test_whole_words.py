@@ -163,13 +163,13 @@ def test_whole_words_are_read_under_interventions(changes):
 
 WHOLE = {
     "predict": {},
+    "compress_demonstrations": {},
     "isolation": {},
     "extraction": {},
     "edge_cuts": {},
     "gain": {},
     "leave_one_out": {},
     "diagnose_confusion": {"layer": 1, "components": 2},
-    "compress_demonstrations": {"measure_speed": False},
     "flow_scores": {},
     "saliency_maps": {},
     "calibration": {},
@@ -234,13 +234,11 @@ def test_compressed_demonstrations_are_read_with_whole_words(method):
     keep = [list(range(query)) for query in queries]
     plain = icl.predict(model("bpe"), batch, progress=False)
     found = icl.compress_demonstrations(
-        model("bpe"), batch, method=method, keep=keep, measure_speed=False, progress=False
+        model("bpe"), batch, method=method, keep=keep, progress=False
     )
     torch.testing.assert_close(found.label_logits, plain.label_logits, rtol=1e-6, atol=2e-5)
     assert torch.equal(found.predicted, plain.predicted)
-    anchors = icl.compress_demonstrations(
-        model("bpe"), batch, method=method, measure_speed=False, progress=False
-    )
+    anchors = icl.compress_demonstrations(model("bpe"), batch, method=method, progress=False)
     assert not torch.allclose(anchors.label_logits, plain.label_logits, atol=1e-3)
 
 
@@ -248,7 +246,7 @@ def test_a_context_answers_with_whole_words():
     batch = icl.build_prompts(task(CITIES), model("bpe"), shots=1, n=4)
     context = compress_context(model("bpe"), batch, progress=False)
     found = context.predict(model("bpe"), batch, progress=False)
-    expected = icl.compress_demonstrations(model("bpe"), batch, measure_speed=False, progress=False)
+    expected = icl.compress_demonstrations(model("bpe"), batch, progress=False)
     torch.testing.assert_close(found.label_logits, expected.label_logits, rtol=1e-6, atol=2e-5)
 
 

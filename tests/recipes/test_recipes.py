@@ -32,7 +32,7 @@ sweep:
   tasks:
     films: {{path: films.csv, template: "Review: {{text}}\\nSentiment: {{label}}", labels: [Negative, Positive]}}
     plots: {{path: films.csv, template: "Plot: {{text}}\\nSentiment: {{label}}", labels: [Negative, Positive]}}
-  measurements: [compare_compression: {{methods: [hidden_anchor], measure_speed: false}}]
+  measurements: [compare_compression: {{methods: [hidden_anchor]}}]
   seeds: 0-1
   n: 1000
 least: 4

@@ -158,7 +158,7 @@ def test_claims_and_figures_of_anchors_in_sweeps():
     texts = icl.TextSet(
         "more", [f"{own} {text}" for own in "abcdefgh" for text in STORIES.texts][:8]
     )
-    own = CompareCompression(("hidden_anchor", "hidden_random"), measure_speed=False)
+    own = CompareCompression(("hidden_anchor", "hidden_random"))
     found = sweep(tiny, texts, [own], study="anchors", n=6, seeds=(0, 1), progress=False)
     (judged,) = (one for one in comparison(found).judged if one.claim is CARRY)
     assert len(judged.effects) == 3

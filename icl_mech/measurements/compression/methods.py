@@ -159,7 +159,7 @@ class Comparison:
         seed: Seed of the random methods.
         draws: Number of draws of `hidden_random_top`.
         top_k: Number of top next tokens compared.
-        measure_speed: Also time the first stand-in.
+        timing: Also time the first stand-in.
     """
 
     methods: Sequence[Method]
@@ -168,7 +168,7 @@ class Comparison:
     seed: int
     draws: int
     top_k: int
-    measure_speed: bool
+    timing: bool
 
     def check(self, model: LanguageModel, prompts: PromptBatch) -> None:
         """Reject options that contradict each other, and prompts that lack something a method needs.
@@ -272,14 +272,14 @@ class Compression(Measurement[R]):
         seed: Seed of the random methods.
         draws: Number of draws of `hidden_random_top`.
         top_k: Number of top next tokens compared.
-        measure_speed: Also time the first prompts.
+        timing: Also time the first prompts, for the speed-up.
     """
 
     position: Position = "true"
     seed: Natural = 0
     draws: Count = 20
     top_k: int = 5
-    measure_speed: bool = True
+    timing: bool = False
 
     takes = ANSWER_KINDS
 
@@ -290,7 +290,7 @@ class Compression(Measurement[R]):
     def of(self, methods: Sequence[Method], keep: Any = None) -> Comparison:
         """Comparison of full prompts with these methods."""
         drawn = self.seed, self.draws
-        return Comparison(methods, self.position, keep, *drawn, self.top_k, self.measure_speed)
+        return Comparison(methods, self.position, keep, *drawn, self.top_k, self.timing)
 
     @property
     @abstractmethod
@@ -329,7 +329,7 @@ class Compression(Measurement[R]):
         comparison = self.comparison
         read = yield self.passes(model, data)
         outcome = comparison.outcome(model, data, read)
-        if comparison.measure_speed and model.takes_positions:
+        if comparison.timing and model.takes_positions:
             chosen = comparison.chosen(data)
             stand_in = comparison.stand_ins(model, data, chosen)[0]
             speed = measure_speed(model, data, chosen.queries, stand_in, options.interventions)

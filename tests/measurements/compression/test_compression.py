@@ -36,8 +36,6 @@ WORDS = Words(__file__)
 
 pytestmark = pytest.mark.tl3
 
-QUICK = {"measure_speed": False}
-
 
 @pytest.fixture(scope="module", params=FAMILIES)
 def setting(request):
@@ -160,10 +158,9 @@ def test_there_are_no_more_draws_than_sets():
 
 def test_a_draw_depends_on_the_demonstrations_alone(gpt2):
     batch = build_prompts(task(), gpt2, shots=1, n=6, demonstrations="per_prompt")
-    together = compress_demonstrations(gpt2, batch, method="hidden_random", **QUICK).kept
+    together = compress_demonstrations(gpt2, batch, method="hidden_random").kept
     alone = [
-        compress_demonstrations(gpt2, batch[[i]], method="hidden_random", **QUICK).kept[0]
-        for i in range(6)
+        compress_demonstrations(gpt2, batch[[i]], method="hidden_random").kept[0] for i in range(6)
     ]
     assert list(together) == alone
 
@@ -180,7 +177,7 @@ def test_keeping_everything_is_full_in_context_learning(setting, demonstrations,
     full = predict(model, batch)
     keep = [range(parts(prompt).query) for prompt in batch]
     for method in ("hidden_anchor", "text_anchor"):
-        found = compress_demonstrations(model, batch, method=method, keep=keep, **QUICK)
+        found = compress_demonstrations(model, batch, method=method, keep=keep)
         close(model)(found.label_logits, full.label_logits)
         assert found.label_loyalty.value == found.word_loyalty.value == 1.0
         assert (
@@ -192,7 +189,7 @@ def test_keeping_everything_is_full_in_context_learning(setting, demonstrations,
 @pytest.mark.parametrize("method", ["hidden_anchor", "hidden_random"])
 def test_the_cache_cut_by_hand(setting, method, position):
     model, batch = setting
-    found = compress_demonstrations(model, batch, method=method, position=position, **QUICK)
+    found = compress_demonstrations(model, batch, method=method, position=position)
     query = parts(batch[0]).query
     first = query if position == "true" else 0
     expected = [
@@ -207,7 +204,7 @@ def test_what_is_left_out_is_not_seen(family):
     """Whole prompts in one pass, where queries may not attend to the texts."""
     model = tiny_model(family)
     batch = build_prompts(task(), model, shots=2, n=6)
-    found = compress_demonstrations(model, batch, **QUICK)
+    found = compress_demonstrations(model, batch)
     expected = by_hiding(model, batch, found.kept[0], parts(batch[0]).query)
     close(model)(found.label_logits, expected)
 
@@ -216,14 +213,14 @@ def test_a_sliding_window_counts_cached_columns():
     """Gemma's windows see kept tokens that lay outside them in the full prompt."""
     model = tiny_model("gemma3")
     batch = build_prompts(task("{text}: {label}"), model, shots=2, n=4)
-    found = compress_demonstrations(model, batch, **QUICK)
+    found = compress_demonstrations(model, batch)
     hidden = by_hiding(model, batch, found.kept[0], parts(batch[0]).query)
     assert not torch.allclose(found.label_logits, hidden, atol=1e-2)
 
 
 def test_text_anchors_are_a_prompt_of_their_own(setting):
     model, batch = setting
-    found = compress_demonstrations(model, batch, method="text_anchor", **QUICK)
+    found = compress_demonstrations(model, batch, method="text_anchor")
     short = []
     for prompt in batch:
         kept = anchor_positions(prompt)
@@ -236,14 +233,14 @@ def test_text_anchors_are_a_prompt_of_their_own(setting):
             )
         )  # fmt: skip
     close(model)(found.label_logits, predict(model, PromptBatch(tuple(short))).label_logits)
-    again = compress_demonstrations(model, batch, method="text_anchor", position="overlap", **QUICK)
+    again = compress_demonstrations(model, batch, method="text_anchor", position="overlap")
     assert torch.equal(again.label_logits, found.label_logits)
 
 
 def test_the_position_of_the_query_matters(setting):
     model, batch = setting
     true, overlap = (
-        compress_demonstrations(model, batch, position=position, **QUICK).label_logits
+        compress_demonstrations(model, batch, position=position).label_logits
         for position in ("true", "overlap")
     )
     assert not torch.allclose(true, overlap, atol=1e-3)
@@ -253,11 +250,11 @@ def test_the_position_of_the_query_matters(setting):
 def test_prompts_together_are_prompts_alone(setting, method):
     model, batch = setting
     assert len(set(batch.lengths.tolist())) > 1
-    together = compress_demonstrations(model, batch, method=method, **QUICK)
-    one = compress_demonstrations(model, batch, method=method, batch_size=1, **QUICK)
+    together = compress_demonstrations(model, batch, method=method)
+    one = compress_demonstrations(model, batch, method=method, batch_size=1)
     close(model)(one.label_logits, together.label_logits)
     for i in range(len(batch)):
-        alone = compress_demonstrations(model, batch[[i]], method=method, **QUICK)
+        alone = compress_demonstrations(model, batch[[i]], method=method)
         close(model)(alone.label_logits[0], together.label_logits[i])
 
 
@@ -266,9 +263,9 @@ def test_sets_of_demonstrations_do_not_mix(setting):
     one, two = (build_prompts(task(), model, shots=1, n=4, seed=seed) for seed in (0, 1))
     assert one[0].tokens[: parts(one[0]).query] != two[0].tokens[: parts(two[0]).query]
     mixed = PromptBatch(tuple(p for pair in zip(one, two, strict=True) for p in pair))
-    found = compress_demonstrations(model, mixed, **QUICK)
+    found = compress_demonstrations(model, mixed)
     for start, own in enumerate((one, two)):
-        expected = compress_demonstrations(model, own, **QUICK)
+        expected = compress_demonstrations(model, own)
         assert found.kept[start::2] == expected.kept
         close(model)(found.label_logits[start::2], expected.label_logits)
 
@@ -276,7 +273,7 @@ def test_sets_of_demonstrations_do_not_mix(setting):
 def test_other_positions_for_each_prompt(gpt2, prompts):
     query = parts(prompts[0]).query
     keep = [sorted({0, 3, 2 + i, query - 1}) for i in range(len(prompts))]
-    found = compress_demonstrations(gpt2, prompts, keep=keep, **QUICK)
+    found = compress_demonstrations(gpt2, prompts, keep=keep)
     assert found.kept == tuple(map(tuple, keep))
     expected = [
         by_hugging_face(gpt2, prompt, kept, query, query)
@@ -287,16 +284,16 @@ def test_other_positions_for_each_prompt(gpt2, prompts):
 
 def test_multi_token_labels(gpt2):
     batch = build_prompts(task(labels=("bad sport", "good movie")), gpt2, shots=2, n=4)
-    found = compress_demonstrations(gpt2, batch, **QUICK)
+    found = compress_demonstrations(gpt2, batch)
     expected = by_hiding(gpt2, batch, found.kept[0], parts(batch[0]).query)
     close(gpt2)(found.label_logits, expected)
 
 
 def test_one_row_of_positions_serves_all(gpt2, prompts):
     kept = list(anchor_positions(prompts[0]))
-    rows = [compress_demonstrations(gpt2, prompts, keep=k, **QUICK) for k in
+    rows = [compress_demonstrations(gpt2, prompts, keep=k) for k in
             (kept, torch.tensor(kept), [kept] * 6, torch.tensor([kept] * 6))]  # fmt: skip
-    plain = compress_demonstrations(gpt2, prompts, **QUICK)
+    plain = compress_demonstrations(gpt2, prompts)
     for found in rows:
         assert found.kept == plain.kept
         assert torch.equal(found.label_logits, plain.label_logits)
@@ -312,13 +309,13 @@ def test_a_target_inside_the_query(gpt2, prompts):
         for p in prompts
     ]  # fmt: skip
     keep = anchor_positions(prompts[0])
-    found = compress_demonstrations(gpt2, PromptBatch(tuple(longer)), keep=keep, **QUICK)
-    plain = compress_demonstrations(gpt2, prompts, **QUICK)
+    found = compress_demonstrations(gpt2, PromptBatch(tuple(longer)), keep=keep)
+    plain = compress_demonstrations(gpt2, prompts)
     close(gpt2)(found.label_logits, plain.label_logits)
 
 
 def test_a_batch_that_does_not_fit_is_halved(gpt2, prompts, monkeypatch):
-    expected = compress_demonstrations(gpt2, prompts, position="overlap", **QUICK)
+    expected = compress_demonstrations(gpt2, prompts, position="overlap")
     values, tried = Stack.values, []
 
     def small_memory(self):
@@ -328,7 +325,7 @@ def test_a_batch_that_does_not_fit_is_halved(gpt2, prompts, monkeypatch):
         return values(self)
 
     monkeypatch.setattr(Stack, "values", small_memory)
-    found = compress_demonstrations(gpt2, prompts, position="overlap", **QUICK)
+    found = compress_demonstrations(gpt2, prompts, position="overlap")
     assert max(tried) > 2
     close(gpt2)(found.label_logits, expected.label_logits)
 
@@ -340,7 +337,7 @@ def test_no_memory_at_all(gpt2, prompts, monkeypatch):
     monkeypatch.setattr(Work, "begin", lambda self, segment, **_: self.keys_and_values(segment))
     monkeypatch.setattr(Stack, "values", no_memory)
     with WORDS.raises(RunError, "no_memory_all"):
-        compress_demonstrations(gpt2, prompts, **QUICK)
+        compress_demonstrations(gpt2, prompts)
 
 
 def test_demonstrations_that_do_not_fit(gpt2, prompts, monkeypatch):
@@ -350,7 +347,7 @@ def test_demonstrations_that_do_not_fit(gpt2, prompts, monkeypatch):
     monkeypatch.setattr(Work, "keys_and_values", no_memory)
     batch = PromptBatch(prompts.prompts[:1])
     with WORDS.raises(RunError, "demonstrations_fit"):
-        compress_demonstrations(gpt2, batch, **QUICK)
+        compress_demonstrations(gpt2, batch)
 
 
 def beginnings(monkeypatch):
@@ -372,7 +369,7 @@ def test_demonstrations_are_run_once(gpt2, prompts, monkeypatch):
     predict(gpt2, prompts)
     full = list(lengths)
     lengths.clear()
-    compare_compression(gpt2, prompts, measure_speed=False, draws=5)
+    compare_compression(gpt2, prompts, draws=5)
     assert sorted(lengths) == sorted([anchors, query, *full])
 
 
@@ -381,10 +378,10 @@ def test_each_set_of_demonstrations_is_run_once(gpt2, monkeypatch):
     one, two = (build_prompts(task(), gpt2, shots=1, n=3, seed=seed) for seed in (0, 1))
     mixed = PromptBatch(tuple(p for pair in zip(one, two, strict=True) for p in pair))
     lengths = beginnings(monkeypatch)
-    shared = compress_demonstrations(gpt2, mixed, **QUICK)
+    shared = compress_demonstrations(gpt2, mixed)
     assert sorted(lengths) == sorted(parts(batch[0]).query for batch in (one, two))
     lengths.clear()
-    apart = compress_demonstrations(gpt2, mixed, path="whole", **QUICK)
+    apart = compress_demonstrations(gpt2, mixed, path="whole")
     assert sorted(lengths) == sorted(parts(prompt).query for prompt in mixed)
     close(gpt2)(apart.label_logits, shared.label_logits)
 
@@ -394,7 +391,7 @@ def test_each_set_of_demonstrations_is_run_once(gpt2, monkeypatch):
 
 def test_loyalties_and_accuracy(gpt2, prompts):
     full = predict(gpt2, prompts, top_k=3)
-    found = compress_demonstrations(gpt2, prompts, position="overlap", top_k=3, **QUICK)
+    found = compress_demonstrations(gpt2, prompts, position="overlap", top_k=3)
     assert bool(apart(full.label_logits).all())
     same = found.label_logits.argmax(-1) == full.predicted
     assert found.label_kept.tolist() == same.tolist()
@@ -410,7 +407,7 @@ def test_loyalties_and_accuracy(gpt2, prompts):
 
 def test_shares(gpt2):
     batch = build_prompts(task(narrative="the movie was good."), gpt2, shots=1, n=3)
-    found = compress_demonstrations(gpt2, batch, **QUICK)
+    found = compress_demonstrations(gpt2, batch)
     for i, (prompt, kept) in enumerate(zip(batch, found.kept, strict=True)):
         where = parts(prompt)
         texts = sum(s.stop - s.start for s in prompt.spans if s.role == "demo_text")
@@ -423,7 +420,7 @@ def test_shares(gpt2):
 def test_without_answers(gpt2):
     texts = ["Review: bad\nSentiment: Negative\nReview: good film\nSentiment:"]
     batch = prompts_from_text(texts, ["Negative", "Positive"], gpt2)
-    found = compress_demonstrations(gpt2, batch, keep=batch[0].label_positions, **QUICK)
+    found = compress_demonstrations(gpt2, batch, keep=batch[0].label_positions)
     assert found.correct is None
     with WORDS.raises(ResultError, "without_answers"):
         _ = found.accuracy
@@ -452,11 +449,10 @@ def test_the_best_draw_is_the_first_of_the_most_loyal():
 
 
 def test_the_best_of_many_draws(gpt2, prompts):
-    top = compress_demonstrations(gpt2, prompts, method="hidden_random_top", draws=6, **QUICK)
+    top = compress_demonstrations(gpt2, prompts, method="hidden_random_top", draws=6)
     draws = random_positions(prompts[0], seed=0, draws=6)
     singles = [
-        compress_demonstrations(gpt2, prompts, method="hidden_random", keep=kept, **QUICK)
-        for kept in draws
+        compress_demonstrations(gpt2, prompts, method="hidden_random", keep=kept) for kept in draws
     ]
     for logits in (predict(gpt2, prompts).label_logits, *(one.label_logits for one in singles)):
         assert bool(apart(logits).all())
@@ -470,13 +466,13 @@ def test_the_best_of_many_draws(gpt2, prompts):
     assert len(set(loyalties)) > 1
     assert top.label_loyalty.value == max(loyalties)
     assert top.kept[0] == draws[loyalties.index(max(loyalties))]
-    plain = compress_demonstrations(gpt2, prompts, method="hidden_random", **QUICK)
+    plain = compress_demonstrations(gpt2, prompts, method="hidden_random")
     assert plain.label_loyalty.value == loyalties[0]
 
 
 @pytest.mark.slow
 def test_speed_is_measured_but_not_judged(gpt2, prompts):
-    found = compress_demonstrations(gpt2, prompts)
+    found = compress_demonstrations(gpt2, prompts, timing=True)
     speed = found.provenance["speed"]
     assert speed["prompts"] == 6
     for way in ("full", "cached", "compressed"):
@@ -484,7 +480,7 @@ def test_speed_is_measured_but_not_judged(gpt2, prompts):
         assert min(speed[way]) > 0
     assert found.speed_up > 0
     assert found.speed_up_cached > 0
-    quick = compress_demonstrations(gpt2, prompts, **QUICK)
+    quick = compress_demonstrations(gpt2, prompts)
     assert quick.speed_up is quick.speed_up_cached is None
     assert "speed" not in quick.provenance
 
@@ -519,13 +515,13 @@ def test_result_in_words_files_and_figures(gpt2, prompts, tmp_path):
 
 @pytest.fixture(scope="module")
 def table(gpt2, prompts):
-    return compare_compression(gpt2, prompts, draws=4)
+    return compare_compression(gpt2, prompts, draws=4, timing=True)
 
 
 def test_the_table_holds_what_single_methods_give(gpt2, prompts, table):
     assert table.methods == ("hidden_anchor", "text_anchor", "hidden_random", "hidden_random_top")
     for row, method in enumerate(table.methods):
-        single = compress_demonstrations(gpt2, prompts, method=method, draws=4, **QUICK)
+        single = compress_demonstrations(gpt2, prompts, method=method, draws=4)
         assert torch.equal(table.label_logits[row], single.label_logits)
         assert table.kept[row] == single.kept
         assert table.label_loyalty(method) == pytest.approx(single.label_loyalty)
@@ -536,7 +532,7 @@ def test_the_table_holds_what_single_methods_give(gpt2, prompts, table):
 
 
 def test_what_a_constant_answer_keeps(gpt2, prompts, table):
-    found = compress_demonstrations(gpt2, prompts, **QUICK)
+    found = compress_demonstrations(gpt2, prompts)
     predicted = torch.tensor([0, 1, 1, 1, 0, 1])
     for result, written in ((found, "0.667"), (table, "0.67")):
         answers = replace(result, full_predicted=predicted)
@@ -568,7 +564,7 @@ def test_full_prompts_are_run_once(gpt2, prompts, monkeypatch):
         return original(*args, **options)
 
     monkeypatch.setattr(running, "run", counted)
-    compare_compression(gpt2, prompts, draws=3, **QUICK)
+    compare_compression(gpt2, prompts, draws=3)
     assert len(calls) == 1
 
 
@@ -650,15 +646,15 @@ def test_what_the_table_refuses(gpt2, prompts, table):
         table.difference("hidden_anchor", "text_anchor", "loyalty")
     with WORDS.raises(ResultError, "what_table_refuses_4", "'tabel'", "'table'"):
         table.drawing(show="tabel")
-    quick = compare_compression(gpt2, prompts, ["hidden_anchor"], **QUICK)
-    with pytest.raises(ResultError, match="measure_speed=True"):
+    quick = compare_compression(gpt2, prompts, ["hidden_anchor"])
+    with pytest.raises(ResultError, match="timing=True"):
         quick.drawing(show="speed")
     with WORDS.raises(ResultError, "what_table_refuses_5"):
         replace(table, correct=None).drawing(show="accuracy")
     with WORDS.raises(RunError, "what_table_refuses_6"):
         compare_compression(gpt2, prompts, [])
-    found = compress_demonstrations(gpt2, prompts, method=["text_anchor", "hidden_anchor"], **QUICK)
-    same = compare_compression(gpt2, prompts, ["text_anchor", "hidden_anchor"], **QUICK)
+    found = compress_demonstrations(gpt2, prompts, method=["text_anchor", "hidden_anchor"])
+    same = compare_compression(gpt2, prompts, ["text_anchor", "hidden_anchor"])
     assert found.methods == same.methods == ("text_anchor", "hidden_anchor")
     assert torch.equal(found.label_logits, same.label_logits)
     with WORDS.raises(RunError, "what_table_refuses_7"):
@@ -691,15 +687,15 @@ def test_what_the_table_refuses(gpt2, prompts, table):
 @pytest.mark.usefixtures("unchecked")
 def test_options_that_make_no_sense(gpt2, prompts, options, error, message):
     with WORDS.raises(error, message):
-        compress_demonstrations(gpt2, prompts, **QUICK, **options)
+        compress_demonstrations(gpt2, prompts, **options)
 
 
 def test_positions_of_the_query(gpt2, prompts):
     query = parts(prompts[0]).query
     with WORDS.raises(PromptError, "position_of_the_query", query):
-        compress_demonstrations(gpt2, prompts, keep=[0, query], **QUICK)
+        compress_demonstrations(gpt2, prompts, keep=[0, query])
     with WORDS.raises(PromptError, "positions_query", "2"):
-        compress_demonstrations(gpt2, prompts, keep=[[0], [0], [0, query], [0], [0], [0]], **QUICK)
+        compress_demonstrations(gpt2, prompts, keep=[[0], [0], [0, query], [0], [0], [0]])
 
 
 @pytest.mark.parametrize("method", ["hidden_anchor", "text_anchor", "hidden_random"])
@@ -714,25 +710,25 @@ def test_prompts_without_text_roles(gpt2, prompts, method):
         )
     )  # fmt: skip
     with WORDS.raises(PromptError, "prompts_without_text_roles"):
-        compress_demonstrations(gpt2, bare, method=method, **QUICK)
+        compress_demonstrations(gpt2, bare, method=method)
     with WORDS.raises(PromptError, "prompts_without_text_roles_2", "0"):
-        compress_demonstrations(gpt2, bare, method=method, keep=[0], **QUICK)
+        compress_demonstrations(gpt2, bare, method=method, keep=[0])
     with WORDS.raises(PromptError, "beyond_the_target", bare[0].target):
-        compress_demonstrations(gpt2, bare, method=method, keep=[0, bare[0].target], **QUICK)
+        compress_demonstrations(gpt2, bare, method=method, keep=[0, bare[0].target])
 
 
 def test_prompts_found_in_raw_text(gpt2):
     texts = ["Review: bad\nSentiment: Negative\nReview: good film\nSentiment:"]
     batch = prompts_from_text(texts, ["Negative", "Positive"], gpt2)
     with WORDS.raises(PromptError, "prompts_found_raw_text"):
-        compress_demonstrations(gpt2, batch, **QUICK)
+        compress_demonstrations(gpt2, batch)
 
 
 def test_prompts_without_demonstrations(gpt2):
     batch = build_prompts(task(), gpt2, shots=0, n=2)
     for keep in (None, [0]):
         with WORDS.raises(PromptError, "prompts_without_demonstrations"):
-            compress_demonstrations(gpt2, batch, keep=keep, **QUICK)
+            compress_demonstrations(gpt2, batch, keep=keep)
 
 
 @pytest.mark.slow

@@ -45,7 +45,7 @@ def prompts(gpt2):
 def test_answers_are_those_of_compressed_prompts(setting, method, position):
     model, batch = setting
     options = {"method": method, "position": position, "draws": 3}
-    expected = compress_demonstrations(model, batch, measure_speed=False, **options)
+    expected = compress_demonstrations(model, batch, **options)
     context = compress_context(model, batch, **options)
     found = context.predict(model, batch)
     assert context.kept == expected.kept[0]
@@ -232,7 +232,7 @@ def test_damaged_files(gpt2, prompts, tmp_path):
 
 
 def test_another_kind_of_result(gpt2, prompts, tmp_path):
-    result = compress_demonstrations(gpt2, prompts, measure_speed=False)
+    result = compress_demonstrations(gpt2, prompts)
     with WORDS.raises(ResultError, "another_kind_result"):
         CompressContextResult.load(result.save(tmp_path / "result"))
 

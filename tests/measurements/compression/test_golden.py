@@ -46,7 +46,6 @@ def compressed(model, golden, name, method, position, **options):
         method=method,
         position=position,
         keep=[golden[f"{name}_{kept}"].tolist()] * 24,
-        measure_speed=False,
         **options,
     )
 
@@ -156,9 +155,7 @@ def test_the_random_tokens_are_among_those_that_can_be_drawn(model, golden, name
 
 @each_set
 def test_the_table_from_texts(model, golden, name):
-    table = compare_compression(
-        model, written_out(model, name), METHODS[:2], position="overlap", measure_speed=False
-    )
+    table = compare_compression(model, written_out(model, name), METHODS[:2], position="overlap")
     assert bool(apart(table.label_logits).all())
     for row, method in enumerate(METHODS[:2]):
         expected = float(golden[f"{name}_off0_label_loyalty"][row])

@@ -48,7 +48,7 @@ WORDS = Words(__file__)
 
 pytestmark = pytest.mark.tl3
 
-QUICK = {"measure_speed": False, "progress": False}
+QUICK = {"progress": False}
 BETA = torch.linspace(-1, 2, N_LAYERS * N_HEADS * 2).reshape(N_LAYERS, N_HEADS, 2)
 
 EDITS = {
@@ -259,7 +259,9 @@ def test_speed_is_that_of_the_edited_model(gpt2, prompts, monkeypatch):
     monkeypatch.setattr(ZeroHeads, "hooks", counted)
     quick = compress_demonstrations(gpt2, prompts, interventions=EDITS["heads"], **QUICK)
     before = len(seen)
-    found = compress_demonstrations(gpt2, prompts, interventions=EDITS["heads"], progress=False)
+    found = compress_demonstrations(
+        gpt2, prompts, interventions=EDITS["heads"], timing=True, **QUICK
+    )
     # Three ways to run each of six prompts, six times, one after the other.
     assert len([one for one in seen[2 * before :] if len(one) == 1]) >= 3 * 6 * 6
     assert found.speed_up > 0
@@ -282,21 +284,16 @@ def test_an_intervention_that_acts_nowhere(gpt2, prompts):
 def test_the_measurement_gives_what_the_function_gives(gpt2, prompts):
     expected = compress_demonstrations(gpt2, prompts, position="overlap", **QUICK)
     found = running.measured(
-        CompressDemonstrations(position="overlap", measure_speed=False),
-        gpt2,
-        prompts,
-        progress=False,
+        CompressDemonstrations(position="overlap"), gpt2, prompts, progress=False
     )
     assert torch.equal(found.label_logits, expected.label_logits)
     assert found.provenance == {**expected.provenance, "date": found.provenance["date"]}
     assert found.provenance["measurement"] == "compress_demonstrations"
     assert found.provenance["variants"] == {
         "method": "hidden_anchor", "position": "overlap", "keep": None, "seed": 0, "draws": 20,
-        "top_k": 5, "measure_speed": False,
+        "top_k": 5, "timing": False,
     }  # fmt: skip
-    table = running.measured(
-        CompareCompression(draws=2, measure_speed=False), gpt2, prompts, progress=False
-    )
+    table = running.measured(CompareCompression(draws=2), gpt2, prompts, progress=False)
     assert table.provenance["measurement"] == "compare_compression"
     assert torch.equal(
         table.label_logits, compare_compression(gpt2, prompts, draws=2, **QUICK).label_logits
@@ -376,7 +373,7 @@ def test_figures_of_a_page(gpt2, prompts):
 @pytest.mark.parametrize("name", ["heads", "mean", "mean at all", "label words", "reweighting"])
 def test_contexts_answer_as_compressed_prompts(gpt2, prompts, tmp_path, method, name):
     options = {"method": method, "draws": 3, "interventions": EDITS[name], "progress": False}
-    expected = compress_demonstrations(gpt2, prompts, measure_speed=False, **options)
+    expected = compress_demonstrations(gpt2, prompts, **options)
     context = compress_context(gpt2, prompts, **options)
     assert context.kept == expected.kept[0]
     found = context.predict(gpt2, prompts)

@@ -22,7 +22,7 @@ THREE = ("hidden_anchor", "text_anchor", "hidden_random")
 
 
 def measured(model, prompts, methods=THREE):
-    own = CompareCompression(methods, measure_speed=False)
+    own = CompareCompression(methods)
     return icl.measure(model, prompts, own, progress=False)
 
 
@@ -148,7 +148,7 @@ def test_the_study_judges_it_where_it_was_measured():
     prompts = icl.texts(more, model)
     plain = icl.analyze(model, prompts, study="anchors", progress=False)
     assert CARRY.text not in {own.claim for own in plain.verdicts()}
-    own = CompareCompression(THREE, measure_speed=False)
+    own = CompareCompression(THREE)
     study = icl.analyze(model, prompts, study="anchors", measurements=[own], progress=False)
     found = {one.claim: one.status for one in study.verdicts()}
     assert found[CARRY.text] in ("not shown", "mixed", "opposite")
