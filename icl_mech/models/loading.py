@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from icl_mech.errors import ModelError
+from icl_mech.model_sources import DEFAULT_MODEL, Source, resolve
 from icl_mech.models.checks import Checks
 from icl_mech.models.conversion import (
     FOLDER_PARTS,
@@ -23,7 +24,6 @@ from icl_mech.models.conversion import (
     refuse_other_weights,
 )
 from icl_mech.models.language_part import has_language_part, language_part
-from icl_mech.models.sources import DEFAULT_MODEL, Source, resolve
 from icl_mech.models.stored import keep, of_files
 from icl_mech.models.wrapping import (
     device_of,

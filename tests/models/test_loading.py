@@ -35,10 +35,10 @@ from transformers import (
 from transformers.utils import logging as transformers_logging
 
 from icl_mech.errors import ModelError
+from icl_mech.model_sources import KnownModel, known_models, resolve
 from icl_mech.models import conversion, loading, sources, wrapping
 from icl_mech.models.gguf_reader import ListReader
 from icl_mech.models.loading import boot
-from icl_mech.models.sources import KnownModel, known_models, resolve
 from icl_mech.models.wrapping import refuse_encoders
 from tests.said import Words
 from tests.saved import contents
