@@ -1,6 +1,7 @@
 """`icl-mech show`, `page`, `export` and `compare`: results of saved runs, without measuring anything again."""
 
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -121,9 +122,9 @@ def _paged(folder: Path, command: str) -> "Paged":
     if isinstance(paged, Paged):
         return paged
     run = folder.expanduser().resolve().parent
-    instead = f"type icl-mech show {folder}"
+    instead = f"type icl-mech show {quote(str(folder))}"
     if (run / SAVED[0]).is_file():
-        instead = f"type icl-mech {command} {run}, the run that it belongs to"
+        instead = f"type icl-mech {command} {quote(str(run))}, the run that it belongs to"
     raise ResultError(
         f"{str(folder)!r} holds a single result ({type(loaded).__name__}), but icl-mech {command} takes a run or "
         f"a sweep; {instead}."

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from icl_mech.errors import TaskError
+from icl_mech.hub import without_retries
 from icl_mech.tasks.files import files_by_split, is_data, plain_name, read_file
 from icl_mech.tasks.frames import class_names, part_of, split_names
 from icl_mech.tasks.known import CONVERTED, HubSource
@@ -60,7 +61,8 @@ def _load(path: str, what: str, remedy: str, **options: object) -> Any:
     import datasets
 
     try:
-        return datasets.load_dataset(path, **options)
+        with without_retries():
+            return datasets.load_dataset(path, **options)
     except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
         why = " ".join(str(error).split())[:300]
         raise TaskError(
