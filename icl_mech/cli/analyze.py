@@ -38,7 +38,7 @@ NULLS = "untrained_"
 
 @grouped
 def analyze(
-    context: Any,
+    context: object,
     *,
     study: Annotated[
         str | None,

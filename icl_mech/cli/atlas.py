@@ -32,7 +32,7 @@ Over = Annotated[
 def add_runs(runs: Runs, atlas: Into, label: Label = "", measure_again: Again = None) -> None:
     """Check saved runs and copy them into an atlas: all of them, or none."""
     for folder in runs:
-        index_in(folder.expanduser())
+        index_in(folder)
     from icl_mech.atlas import add
 
     models = None if measure_again is None else [icl.load_model(measure_again)]

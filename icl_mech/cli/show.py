@@ -94,7 +94,7 @@ def compare(
 ) -> None:
     """Write an HTML report that compares runs: figures side by side, claims with hierarchical intervals."""
     for folder in folders:
-        index_in(folder.expanduser())
+        index_in(folder)
     chosen = None if names is None else [name.strip() for name in names.split(",")]
     comparison = icl.compare(*folders, names=chosen)
     written = comparison.to_html(out, overwrite=overwrite)
@@ -104,7 +104,7 @@ def compare(
 
 def _loaded(folder: Path) -> "icl.Analysis | icl.Sweep | Result":
     """What a folder holds; a wrong folder is rejected before seconds go by with imports."""
-    index_in(folder.expanduser())
+    index_in(folder)
     return icl.load(folder)
 
 

@@ -65,7 +65,7 @@ def vectors(
     figures: Mapping[str, go.Figure],
     width: Width = "column",
     font: str = SERIF,
-    drawing: Any = None,
+    drawing: object = None,
 ) -> dict[str, bytes]:
     """Figures as PDF or SVG, by the names of their files.
 
