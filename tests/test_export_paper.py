@@ -151,8 +151,9 @@ def test_that_there_is_no_browser_is_found_out_first(report, monkeypatch, tmp_pa
     for used in re.findall(r"input\{([^}]+)\}", text):
         assert (whole / used).is_file()
     assert (whole / "tables" / "01-isolation.csv").is_file()
+    export = inspect.unwrap(paper.export_page)
     with pytest.raises(ResultError, match="figures='no'"):
-        inspect.unwrap(paper.export_page)(report.page, tmp_path / "other", figures="no")
+        export(report.page, tmp_path / "other", width="page", figures="no", overwrite=False)
 
 
 def test_a_browser_that_does_not_answer_is_given_up(report, monkeypatch, tmp_path):

@@ -52,12 +52,7 @@ HEAD = r"""\documentclass[10pt,twocolumn]{article}
 
 
 def export_page(
-    page: Callable[[], Page],
-    folder: str | Path,
-    *,
-    width: Width = "column",
-    figures: bool = True,
-    overwrite: bool = False,
+    page: Callable[[], Page], folder: str | Path, *, width: Width, figures: bool, overwrite: bool
 ) -> Path:
     """Write a page as the parts of a paper.
 
