@@ -8,14 +8,18 @@ checked where the values are used.
 import json
 import re
 import stat
+from os.path import exists, expanduser, isfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from icl_mech.errors import IclMechError, near_matches
+from icl_mech.errors import IclMechError, ResultError, near_matches
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
     from pydantic_core import ErrorDetails
+
+SAVED = ("analysis.json", "sweep.json", "result.json")
+"""Index of a run, of a sweep and of a single result: what a folder holds, by the first that is there."""
 
 MEBIBYTE = 1 << 20
 
@@ -27,6 +31,24 @@ DEEPEST = 60
 
 SEEDS, ITEMS = 100_000, 1_000_000
 """Maximum number of seeds and of runs of a sweep."""
+
+
+def index_in(folder: str | Path) -> str:
+    """Name of the index in a folder of saved results; libraries that load them need not be imported.
+
+    Raises:
+        ResultError: the folder is missing, or holds none.
+    """
+    place = expanduser(folder)
+    index = next((name for name in SAVED if isfile(f"{place}/{name}")), None)
+    if index is None:
+        holds = (
+            f"contains none of {', '.join(SAVED)}, so icl_mech did not save it; give the folder "
+            "of a run."
+        )
+        gone = "does not exist; give the folder of a run, such as runs/analysis."
+        raise ResultError(f"{str(folder)!r} {holds if exists(place) else gone}")
+    return index
 
 
 def content_of_file(path: Path, error: type[IclMechError], *, kind: str = ".json") -> bytes:
@@ -70,6 +92,8 @@ def read_yaml(path: Path, error: type[IclMechError]) -> Any:
     try:
         text = content_of_file(path, error, kind=".yaml").decode("utf-8")
         values = yaml.safe_load(text)
+    except FileNotFoundError as problem:
+        raise error(f"There is no file {str(path)!r}; check the path.") from problem
     except (OSError, ValueError, RecursionError, OverflowError, yaml.YAMLError) as problem:
         raise error(f"{str(path)!r} cannot be read as YAML: {problem}") from problem
     check_plain(values, error, str(path))

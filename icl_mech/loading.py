@@ -7,29 +7,27 @@ entry 0, for which none is published, is read as by the logit lens.
 """
 
 import pickle
-from os.path import exists, isdir, isfile
+from os.path import isdir, isfile
 from pathlib import Path
 from typing import TypeVar, overload
 
 import torch
 from torch import Tensor
 
-from icl_mech.documents import json_of
+from icl_mech.documents import SAVED, index_in, json_of
 from icl_mech.errors import ResultError, RunError
 from icl_mech.measurements.lens.fitted import FittedLens
 from icl_mech.measurements.lens.jacobian import JacobianLens
 from icl_mech.measurements.lens.tuned import TunedLens
 from icl_mech.models import LanguageModel, adapt
 from icl_mech.results import Result
-from icl_mech.results.files import INDEXES, given_path
+from icl_mech.results.files import given_path
 from icl_mech.studies import Analysis
 from icl_mech.sweeps import Sweep
 
-KINDS: dict[str, type[Analysis | Sweep | Result]] = {
-    "analysis.json": Analysis,
-    "sweep.json": Sweep,
-    "result.json": Result,
-}
+KINDS: dict[str, type[Analysis | Sweep | Result]] = dict(
+    zip(SAVED, (Analysis, Sweep, Result), strict=True)
+)
 K = TypeVar("K", bound=Analysis | Sweep | Result)
 
 
@@ -74,15 +72,7 @@ def _loaded(place: Path, model: object) -> Analysis | Sweep | Result:
                 "model=."
             )
         return _published(place, adapt(model))
-    index = next((name for name in KINDS if isfile(place / name)), None)
-    if index is None:
-        holds = (
-            f"contains none of {', '.join(INDEXES)}, so icl_mech did not save it; give the folder "
-            "of a run."
-        )
-        gone = "does not exist; give the folder of a run, such as runs/analysis."
-        raise ResultError(f"{str(place)!r} {holds if exists(place) else gone}")
-    loaded: Analysis | Sweep | Result = KINDS[index].load(place)
+    loaded: Analysis | Sweep | Result = KINDS[index_in(place)].load(place)
     if model is not None and isinstance(loaded, FittedLens):
         loaded.check_model(adapt(model))
     return loaded

@@ -21,8 +21,8 @@ patience.scale()  # measured once; workers of this session have the same
 typechecked.install()
 
 from icl_mech.interventions import base as interventions  # noqa: E402 - checked from here on
+from icl_mech.model_sources import SECOND_MODEL, resolve  # noqa: E402
 from icl_mech.models import checks  # noqa: E402
-from icl_mech.models.sources import SECOND_MODEL, resolve  # noqa: E402
 from icl_mech.results import record  # noqa: E402
 from icl_mech.studies import kept_nulls  # noqa: E402
 

@@ -39,7 +39,7 @@ ORDER = (
     {"tasks"},
     {"demo", "models", "results"},
     {"plots", "metrics"},
-    {"names", "shapes", "checking", "at_home", "documents"},
+    {"names", "shapes", "checking", "at_home", "documents", "model_sources", "hub"},
     {"_files", "export_text", "frontend"},
     {"_typing", "errors"},
 )

@@ -1,11 +1,14 @@
 """Runs as the parts of a paper: vector figures of its widths, tables and methods that TeX sets."""
 
+import asyncio
 import inspect
+import os
 import re
 import shutil
 import subprocess
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,6 +21,7 @@ from icl_mech.reports import paper
 from icl_mech.reports.model import ClaimMatrix, ClaimRow, Sign
 from icl_mech.reports.paper import tabular
 from icl_mech.reports.tables import Cell, HtmlTable
+from tests import patience
 from tests.browser.chromium import MISSING, found
 from tests.said import Words
 from tests.tiny import tiny_model
@@ -33,21 +37,37 @@ def report():
     return icl.measure(model, prompts, *chosen, progress=False)
 
 
+class Browser:
+    """Kaleido without a browser; `answers` is what it does instead of opening it."""
+
+    answers = staticmethod(lambda: asyncio.sleep(0))
+
+    def __init__(self, **_):
+        self.asked, self.closed = [], 0
+
+    async def open(self):
+        await self.answers()
+
+    async def calc_fig(self, figure, opts):
+        self.asked.append((figure, opts))
+        return opts["format"].encode()
+
+    async def close(self):
+        self.closed += 1
+
+
+def replaced(monkeypatch, browser):
+    """This one is what kaleido gives."""
+    module = SimpleNamespace(Kaleido=browser)
+    monkeypatch.setattr(vector, "import_module", lambda _: module)
+
+
 @pytest.fixture
 def drawn(monkeypatch):
     """What was asked of kaleido, which needs a browser."""
-    asked = []
-
-    def draw(figure, opts):
-        asked.append((figure, opts))
-        return opts["format"].encode()
-
-    class Kaleido:
-        calc_fig_sync = staticmethod(draw)
-        start_sync_server = stop_sync_server = staticmethod(lambda **_: None)
-
-    monkeypatch.setattr(vector, "import_module", lambda _: Kaleido)
-    return asked
+    browser = Browser()
+    replaced(monkeypatch, lambda **_: browser)
+    return browser.asked
 
 
 def test_a_figure_is_written_at_the_width_of_a_column_or_a_page(report, drawn, tmp_path):
@@ -101,17 +121,72 @@ def test_without_kaleido_or_its_browser_the_way_is_told(report, monkeypatch, tmp
         report.export(tmp_path / "paper")
     assert not (tmp_path / "paper").exists()
 
-    class Broken:
-        start_sync_server = stop_sync_server = staticmethod(lambda **_: None)
+    async def fails():
+        raise OSError("no browser here")
 
-        @staticmethod
-        def calc_fig_sync(*_, **__):
-            raise OSError("no browser here")
-
-    monkeypatch.setattr(vector, "import_module", lambda _: Broken)
+    browser = Browser()
+    browser.answers = fails
+    replaced(monkeypatch, lambda **_: browser)
     with WORDS.raises(ResultError, "without_kaleido_browser_way"):
         report.export(tmp_path / "paper")
     assert not (tmp_path / "paper").exists()
+    assert browser.closed == 1
+
+
+def test_that_there_is_no_browser_is_found_out_first(report, monkeypatch, tmp_path):
+    """By the real kaleido, before the page is made."""
+    pytest.importorskip("kaleido")
+    monkeypatch.setenv("BROWSER_PATH", str(tmp_path / "chromium"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(icl.Analysis, "page", lambda _: pytest.fail("the page was made"))
+        with WORDS.raises(ResultError, "no_browser"):
+            report.export(tmp_path / "paper")
+    with WORDS.raises(ResultError, "no_browser_for_figure"):
+        report["flow"].plot().save(tmp_path / "flow.pdf")
+    assert [*tmp_path.iterdir()] == []
+    whole = report.export(tmp_path / "paper", figures=False)
+    text = (whole / "paper.tex").read_text()
+    assert "includegraphics" not in text
+    assert not (whole / "figures").exists()
+    for used in re.findall(r"input\{([^}]+)\}", text):
+        assert (whole / used).is_file()
+    assert (whole / "tables" / "01-isolation.csv").is_file()
+    export = inspect.unwrap(paper.export_page)
+    with pytest.raises(ResultError, match="figures='no'"):
+        export(report.page, tmp_path / "other", width="page", figures="no", overwrite=False)
+
+
+def test_a_browser_that_does_not_answer_is_given_up(report, monkeypatch, tmp_path):
+    monkeypatch.setattr(vector, "PATIENCE", 0.01)
+    browser = Browser()
+    browser.answers = lambda: asyncio.sleep(1000)
+    replaced(monkeypatch, lambda **_: browser)
+    with WORDS.raises(ResultError, "no_answer", "0.01"):
+        report.export(tmp_path / "paper")
+    assert browser.closed == 1
+    assert not (tmp_path / "paper").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name == "nt", reason="the browser is a shell script")
+def test_a_process_that_does_not_answer_is_ended(report, monkeypatch, tmp_path):
+    pytest.importorskip("kaleido")
+    script, number = tmp_path / "chromium", tmp_path / "pid"
+    script.write_text(f"#!/bin/sh\necho $$ > {number}\nexec sleep 1000\n")
+    script.chmod(0o755)
+    monkeypatch.setenv("BROWSER_PATH", str(script))
+    monkeypatch.setattr(vector, "PATIENCE", 3.0)
+    monkeypatch.setattr(vector, "FAREWELL", 1.0)
+    with WORDS.raises(ResultError, "no_answer", "3"):
+        report.export(tmp_path / "paper")
+
+    def gone():
+        try:
+            os.kill(int(number.read_text()), 0)
+        except ProcessLookupError:
+            return True
+
+    patience.until(gone, 10, "the end of the browser")
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """The folder of an atlas: one folder for each run, with a name derived from what was measured."""
 
 import hashlib
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -14,9 +15,10 @@ from icl_mech.atlas.checks import examined, measured, refuse, remeasured
 from icl_mech.errors import ResultError, SweepError
 from icl_mech.measurements.provenance import Identity
 from icl_mech.results import INDEX, Result, given_path, jsonable
+from icl_mech.results.wording import counted
 from icl_mech.studies import Analysis
 from icl_mech.studies.facts import origin_of
-from icl_mech.sweeps.item import Item, is_sweep, item_folder
+from icl_mech.sweeps.item import ITEMS, Item, is_sweep, item_folder
 from icl_mech.sweeps.result import Sweep, item_of
 from icl_mech.tasks.types import text_fault
 
@@ -105,6 +107,9 @@ def load_atlas(folder: str | Path, *, checked: bool = True) -> tuple[Entry, ...]
     return tuple(entries)
 
 
+CONTINUE = "continue it with icl-mech sweep STUDY.YAML --out {folder} --resume"
+
+
 def _folders(runs: Sequence[str | Path]) -> Iterator[str | Path]:
     """Folders of runs; for a sweep, those of its runs that are done or damaged."""
     for folder in runs:
@@ -115,7 +120,13 @@ def _folders(runs: Sequence[str | Path]) -> Iterator[str | Path]:
         finished = [item for item in sweep.plan if sweep.state(item) in ("done", "damaged")]
         if sweep.folder is None or not finished:
             raise SweepError(
-                f"No run of the sweep {str(folder)!r} is finished; finish the sweep first."
+                f"No run of the sweep {str(folder)!r} is finished; {CONTINUE.format(folder=folder)}."
+            )
+        if left := len(sweep.plan) - len(finished):
+            warnings.warn(
+                f"{left} of {counted(len(sweep.plan), 'run')} of the sweep {str(folder)!r} are not finished, and were "
+                f"left out; {CONTINUE.format(folder=folder)}, and add the new folders in {str(sweep.folder / ITEMS)!r}.",
+                stacklevel=3,
             )
         yield from (item_folder(sweep.folder, item.key) for item in finished)
 

@@ -7,7 +7,7 @@ import typer
 
 import icl_mech as icl
 from icl_mech.cli.console import in_options
-from icl_mech.cli.inputs import Prompts, own_measurements, total_of
+from icl_mech.cli.inputs import Prompts, check_names, own_measurements, total_of
 from icl_mech.cli.job import Job, command_line
 from icl_mech.cli.options import (
     ModelOptions,
@@ -20,14 +20,15 @@ from icl_mech.cli.options import (
     grouped,
     study_names,
 )
-from icl_mech.errors import RunError
+from icl_mech.errors import RunError, near_matches
+from icl_mech.names import is_address
 
 if TYPE_CHECKING:
     from icl_mech.studies.study import Study
 
 _STUDY = "Study"
 
-STUDIES = "label_words, overthinking, causal, contextualise, anchors, default"
+STUDIES = ("label_words", "overthinking", "causal", "contextualise", "anchors", "default")
 Loss = Literal["label", "prediction", "vocab", "next", "rest"]
 Reduction = Literal["sum_then_abs", "abs_then_sum"]
 HALF = 0.5
@@ -37,13 +38,13 @@ NULLS = "untrained_"
 
 @grouped
 def analyze(
-    context: Any,
+    context: object,
     *,
     study: Annotated[
         str | None,
         typer.Option(
             rich_help_panel=_STUDY,
-            help=f"{STUDIES}, or a custom study, my_module:MY_STUDY; without it, predictions "
+            help=f"{', '.join(STUDIES)}, or a custom study, my_module:MY_STUDY; without it, predictions "
             "and flow.",
             autocompletion=study_names,
         ),
@@ -103,10 +104,11 @@ def analyze(
     output: OutputOptions,
 ) -> None:
     """Analyse one model on one task; write results and an HTML report to a folder."""
+    check_names(model, task if texts.texts is None else None)
+    chosen, besides = _chosen(study), own_measurements(own)
     from icl_mech.studies.until import goal_of
     from icl_mech.studies.untrained import check_nulls
 
-    chosen, besides = _chosen(study), own_measurements(own)
     width = _width(until) if until is not None else None
     with in_options({"until": "--until", "most": "--most", "nulls": "--nulls"}):
         check_nulls(nulls)
@@ -169,6 +171,9 @@ def _width(text: str) -> float | dict[str, float]:
 
 
 def _chosen(study: str | None) -> "Study":
+    if study is not None and study not in STUDIES and not is_address(study):
+        why = f"study={study!r} is not a known study. {near_matches(study, STUDIES)}"
+        raise typer.BadParameter(why, param_hint="--study")
     from icl_mech.studies.study import study_named
 
     try:

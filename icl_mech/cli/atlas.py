@@ -8,6 +8,7 @@ import typer
 
 import icl_mech as icl
 from icl_mech.cli.console import say
+from icl_mech.documents import index_in
 
 Runs = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs or of sweeps.")]
 Atlas = Annotated[Path, typer.Argument(metavar="ATLAS", help="The folder of the atlas.")]
@@ -30,6 +31,8 @@ Over = Annotated[
 
 def add_runs(runs: Runs, atlas: Into, label: Label = "", measure_again: Again = None) -> None:
     """Check saved runs and copy them into an atlas: all of them, or none."""
+    for folder in runs:
+        index_in(folder)
     from icl_mech.atlas import add
 
     models = None if measure_again is None else [icl.load_model(measure_again)]

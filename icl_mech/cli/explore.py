@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from icl_mech.cli.console import say, waiting
-from icl_mech.cli.inputs import check_model, loaded_model, loaded_task
+from icl_mech.cli.inputs import check_model, check_names, loaded_model, loaded_task
 from icl_mech.cli.options import ModelOptions, TaskOptions, grouped
 from icl_mech.tasks import Task
 
@@ -56,6 +56,7 @@ def explore(
     ] = False,
 ) -> None:
     """Change a prompt or a layer by hand, and see the effect immediately."""
+    check_names(model, task)
     check_model(model)
     chosen = loaded_task(task)
     loaded = loaded_model(model, quiet=False)

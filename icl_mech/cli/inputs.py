@@ -19,7 +19,9 @@ from icl_mech.cli.options import (
 )
 from icl_mech.documents import json_of
 from icl_mech.errors import IclMechError, ModelError, PromptError, RunError, TaskError
+from icl_mech.model_sources import resolve
 from icl_mech.names import at_address
+from icl_mech.tasks.sources import check_name
 
 if TYPE_CHECKING:
     from icl_mech.interventions import Intervention
@@ -42,6 +44,18 @@ TASK_WORDS = {**options_of_fields(TaskOptions), "name_or_path": "--task", "label
 PROMPT_WORDS = {**options_of_fields(PromptOptions), "false_labels": "--labels"}
 RUN_WORDS = options_of_fields(RunOptions)
 MODEL_WORDS = options_of_fields(LoadOptions)
+
+
+def check_names(model: ModelOptions, task: TaskOptions | None) -> None:
+    """Reject the name of a model or a task that does not exist, before seconds go by with imports.
+
+    Raises:
+        IclMechError: lists near matches.
+    """
+    resolve(model.model)
+    if task is not None:
+        with in_options(TASK_WORDS):
+            check_name(task.task)
 
 
 def check_model(options: ModelOptions) -> None:

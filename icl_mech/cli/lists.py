@@ -8,13 +8,12 @@ from rich.table import Column, Table
 
 from icl_mech.cli.console import draw, say, say_json
 from icl_mech.cli.options import AsJson, task_names
+from icl_mech.model_sources import known_models
 from icl_mech.tasks import KnownTask, known_task, known_tasks
 
 
 def models(json: AsJson = False) -> None:
     """List the models known by name."""
-    from icl_mech.models import known_models
-
     if json:
         say_json([asdict(known) for known in known_models()])
         return

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, get_type_hints
 import typer
 
 from icl_mech.corruption import LabelSetting
+from icl_mech.model_sources import known_models
 from icl_mech.tasks import known_tasks
 from icl_mech.tasks.parts import Overlap
 from icl_mech.tasks.rows import LabelsAs
@@ -88,8 +89,6 @@ Unit = Literal["sentences", "lines", "paragraphs", "steps", "turns", "items"]
 
 def model_names(incomplete: str) -> list[tuple[str, str]]:
     """Known models that begin with this text, for completion."""
-    from icl_mech.models import known_models
-
     return [(m.name, m.parameters) for m in known_models() if m.name.startswith(incomplete)]
 
 

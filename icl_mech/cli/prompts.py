@@ -12,7 +12,13 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from icl_mech.cli.console import draw, say_json
-from icl_mech.cli.inputs import built_prompts, check_model, loaded_task, loaded_tokenizer
+from icl_mech.cli.inputs import (
+    built_prompts,
+    check_model,
+    check_names,
+    loaded_task,
+    loaded_tokenizer,
+)
 from icl_mech.cli.options import AsJson, ModelOptions, Number, PromptOptions, TaskOptions, grouped
 
 if TYPE_CHECKING:
@@ -67,6 +73,7 @@ def prompts(
     json: AsJson = False,
 ) -> None:
     """Show prompts with the role of every token; the model's weights are not loaded."""
+    check_names(model, task)
     check_model(model)
     chosen = loaded_task(task)
     tokenizer = loaded_tokenizer(model, quiet=json)

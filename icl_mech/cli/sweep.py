@@ -109,6 +109,11 @@ def sweep(
     tell(result, result.summary(), page_of(result, comparison(result), out), run)
 
 
+def of_runs(found: "Sweep") -> dict[str, Any]:
+    """The runs of a sweep and their states, and what was left out, as plain values."""
+    return {"items": found.items.to_dict("records"), "left_out": found.skipped}
+
+
 def tell(found: "Sweep", summary: str, written: str | None, run: RunOptions) -> None:
     """Print the state of the runs; exit code 1 if some failed.
 
@@ -116,9 +121,7 @@ def tell(found: "Sweep", summary: str, written: str | None, run: RunOptions) -> 
         typer.Exit: a run failed.
     """
     if run.json:
-        items = found.items.to_dict("records")
-        about = {"folder": str(found.folder), "page": written}
-        say_json({**about, "items": items, "left_out": found.skipped})
+        say_json({"folder": str(found.folder), "page": written, **of_runs(found)})
     elif run.quiet:
         say(str(found.folder))
     else:

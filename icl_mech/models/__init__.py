@@ -1,5 +1,6 @@
 """Models: loading, checking, and one interface over TransformerLens' two model classes."""
 
+from icl_mech.model_sources import KnownModel, content_of, known_models
 from icl_mech.models.adapt import Quantization, adapt, load_model
 from icl_mech.models.interface import (
     ForwardOutput,
@@ -14,7 +15,6 @@ from icl_mech.models.interface import (
 )
 from icl_mech.models.lock import exclusive, waiting
 from icl_mech.models.server import SaliencySums, ServerModel, remote_model
-from icl_mech.models.sources import KnownModel, content_of, known_models
 from icl_mech.models.transfer import to_device, to_host
 from icl_mech.models.undo import at_least_float32
 

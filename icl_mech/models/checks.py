@@ -25,7 +25,7 @@ import torch
 
 from icl_mech._typing import Tensor
 from icl_mech.errors import ModelError
-from icl_mech.models.conversion import cache_folder
+from icl_mech.model_sources import cache_folder
 from icl_mech.models.interface import OTHER_MIXING, Hook, HookFunction, LanguageModel, Site
 from icl_mech.models.undo import undiminished
 from icl_mech.models.watching import Watch, is_packed, stored

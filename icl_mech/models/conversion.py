@@ -14,7 +14,6 @@ import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
 from io import StringIO
-from os.path import expanduser
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from safetensors import SafetensorError
 
 from icl_mech._files import sync, write_synced
 from icl_mech.errors import ModelError
+from icl_mech.model_sources import cache_folder
 from icl_mech.models.stored import IN_CONFIG, of_gguf
 from icl_mech.names import version
 
@@ -87,15 +87,6 @@ def refuse_other_weights(name: str, info: dict[str, Any]) -> None:
 
 def _some(names: list[str]) -> str:
     return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
-
-
-def cache_folder() -> Path:
-    """The folder in which converted models are kept."""
-    if chosen := os.environ.get("ICL_MECH_CACHE"):
-        return Path(expanduser(chosen))
-    from platformdirs import user_cache_dir
-
-    return Path(user_cache_dir("icl_mech", appauthor=False))
 
 
 def converted(*pieces: Path) -> Path:

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from icl_mech.errors import ModelError
+from icl_mech.hub import hub_answers
+from icl_mech.model_sources import DEFAULT_MODEL, Source, resolve
 from icl_mech.models.checks import Checks
 from icl_mech.models.conversion import (
     FOLDER_PARTS,
@@ -23,7 +25,6 @@ from icl_mech.models.conversion import (
     refuse_other_weights,
 )
 from icl_mech.models.language_part import has_language_part, language_part
-from icl_mech.models.sources import DEFAULT_MODEL, Source, resolve
 from icl_mech.models.stored import keep, of_files
 from icl_mech.models.wrapping import (
     device_of,
@@ -114,9 +115,10 @@ def load_tokenizer(
         ModelError: the model cannot be found, lacks files, or is not a causal decoder.
     """
     source = resolve(name)
-    options: dict[str, Any] = {"trust_remote_code": False, "revision": revision}
-    if source.kind != "hub":
-        options = {"trust_remote_code": False, "local_files_only": True}
+    local = source.kind != "hub" or not hub_answers()
+    options: dict[str, Any] = {"trust_remote_code": False, "local_files_only": local}
+    if source.kind == "hub":
+        options["revision"] = revision
     with _quiet():
         config, tokenizer = _described(_place_of(source), source, options)
     config = config.get_text_config()
@@ -175,6 +177,8 @@ def _load(
     # Otherwise transformers asks at the terminal whether to run code of the repository, and reports
     # weights of another shape only in its log.
     options = {"trust_remote_code": False, "ignore_mismatched_sizes": True, **options}
+    if source.kind == "hub" and not hub_answers():
+        options["local_files_only"] = True
     shared = {key: options[key] for key in (*_FOR_ALL_LOADERS, "revision") if key in options}
     config, tokenizer = _described(location, source, shared)
     declared = copy.copy(config)  # loading writes the precision asked for into it
@@ -208,12 +212,17 @@ def _load_error(source: Source, error: Exception) -> ModelError:
         )
     from huggingface_hub import constants
 
-    offline = "HF_HUB_OFFLINE is set, so only downloaded models are found. "
+    if hub_answers():
+        return ModelError(
+            f"Cannot load {source.location!r} from the Hugging Face hub: there is no model of this id, or access "
+            "to it must be granted first. Check the id, or give the path of a local folder that holds the model. "
+            f"Error of the loader: {error}"
+        )
+    why = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else "it does not answer"
+    offline = source.hint or f"Use {DEFAULT_MODEL!r}, which works offline. "
     return ModelError(
-        f"Cannot load {source.location!r} from the Hugging Face hub: the hub cannot be reached, "
-        "there is no model of this id, or access to it must be granted first. "
-        f"{offline if constants.HF_HUB_OFFLINE else ''}{source.hint}Check the id and the network, "
-        f"or give the path of a local folder that holds the model. Error of the loader: {error}"
+        f"Cannot load {source.location!r}: the Hugging Face hub cannot be reached ({why}), and the model was not "
+        f"downloaded before. {offline}Otherwise go online, or give the path of a local folder that holds the model."
     )
 
 

@@ -4,8 +4,9 @@ Figures are laid out for a screen of 850 pixels or, with stacked panels, 410 pix
 eight points, and they are as wide as a page or a column of the usual two-column styles.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import asyncio
+from collections.abc import Coroutine, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from os.path import exists, expanduser
 from pathlib import Path
@@ -28,50 +29,105 @@ SCALE = 0.76
 """Factor from pixels of the screen layout to CSS pixels, 96 per inch."""
 
 
-@contextmanager
-def browser() -> Iterator[None]:
-    """Share one browser among all figures drawn inside the block.
+PATIENCE, FAREWELL = 60.0, 5.0
+"""Seconds that the browser has to start, or to draw one figure; and to close."""
+
+REMEDY = (
+    "Install Chrome or Chromium (kaleido_get_chrome downloads one), or set BROWSER_PATH to its path"
+)
+
+
+def browser(instead: str = "") -> Any:
+    """Kaleido with a browser, which is not started yet.
+
+    Args:
+        instead: What else the user may do, for the message.
 
     Raises:
-        ResultError: kaleido is not installed.
+        ResultError: kaleido, which draws figures, or the browser it needs is not installed.
     """
-    kaleido = _kaleido()
-    kaleido.start_sync_server(silence_warnings=True)
     try:
-        yield
-    finally:
-        kaleido.stop_sync_server(silence_warnings=True)
-
-
-def _kaleido() -> Any:
-    try:
-        return import_module("kaleido")
+        # Figures hold no formulas, whose script would come from the network.
+        return import_module("kaleido").Kaleido(timeout=None, mathjax=False)
     except ImportError:
         raise ResultError(
             'Exporting a figure needs kaleido, which is not installed: pip install "kaleido>=1". It also '
-            "needs Chrome or Chromium."
+            f"needs Chrome or Chromium{instead}."
         ) from None
+    except Exception as error:  # of a package that comes with kaleido
+        raise ResultError(
+            f"Exporting a figure needs a browser, and kaleido finds none ({type(error).__name__}). "
+            f"{REMEDY}{instead}."
+        ) from error
 
 
-def vector(figure: go.Figure, form: str, width: Width = "column", font: str = SERIF) -> bytes:
-    """The figure as PDF or SVG.
+def vectors(
+    figures: Mapping[str, go.Figure],
+    width: Width = "column",
+    font: str = SERIF,
+    drawing: object = None,
+) -> dict[str, bytes]:
+    """Figures as PDF or SVG, by the names of their files.
+
+    Args:
+        figures: The figures.
+        width: See `save`.
+        font: See `save`.
+        drawing: What `browser` returned; None: it is asked now.
 
     Raises:
-        ResultError: kaleido, which renders it, or the browser it needs is not installed.
+        ResultError: kaleido or the browser is not installed, fails, or does not answer.
     """
+    work = _drawn(drawing or browser(), figures, width, font)
+    with ThreadPoolExecutor(1) as thread:  # that of a notebook already runs a loop
+        return thread.submit(asyncio.run, work).result()
+
+
+async def _drawn(
+    drawing: Any, figures: Mapping[str, go.Figure], width: Width, font: str
+) -> dict[str, bytes]:
+    drawn = {}
+    try:
+        await _in_time(drawing.open())
+        for name, figure in figures.items():
+            plain, opts = _asked(figure, Path(name).suffix, width, font)
+            drawn[name] = bytes(await _in_time(drawing.calc_fig(plain, opts=opts)))
+    except Exception as error:  # browser failures come as exceptions of many packages
+        raise ResultError(
+            f"kaleido could not draw a figure ({type(error).__name__}: {str(error)[:200]}). It needs a "
+            f"working browser. {REMEDY}."
+        ) from error
+    finally:
+        closing = asyncio.ensure_future(drawing.close())
+        if not (await asyncio.wait([closing], timeout=FAREWELL))[0]:
+            closing.cancel()  # it no longer waits for an answer, but kills the browser
+            await asyncio.wait([closing], timeout=4 * FAREWELL)
+    return drawn
+
+
+async def _in_time(work: Coroutine[Any, Any, Any]) -> Any:
+    """What the browser answers; `asyncio.wait_for` would raise what kaleido makes of a cancelled task.
+
+    Raises:
+        TimeoutError: nothing, for too long.
+    """
+    task = asyncio.ensure_future(work)
+    if not (await asyncio.wait([task], timeout=PATIENCE))[0]:
+        task.add_done_callback(lambda late: late.cancelled() or late.exception())
+        task.cancel()
+        raise TimeoutError(f"the browser did not answer within {PATIENCE:g} s")
+    return task.result()
+
+
+def _asked(
+    figure: go.Figure, form: str, width: Width, font: str
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A figure as kaleido takes it, and its format and size."""
     plain = go.Figure(untitled(figure))
     plain.update_layout(font_family=font, paper_bgcolor="white", plot_bgcolor="white")
     plain.update_annotations(font_family=font)
     across, high = round(96 * INCHES[width] / SCALE), plain.layout.height or 450
-    opts = {"format": form.lstrip("."), "width": across, "height": high, "scale": SCALE}
-    try:
-        drawn = _kaleido().calc_fig_sync(plain.to_dict(), opts=opts)
-    except Exception as error:  # browser failures come as exceptions of many packages
-        raise ResultError(
-            f"kaleido could not draw the figure ({type(error).__name__}: {str(error)[:200]}). It needs Chrome "
-            "or Chromium; if it is not found, set BROWSER_PATH to its path."
-        ) from error
-    return bytes(drawn)
+    return plain.to_dict(), {"format": form[1:], "width": across, "height": high, "scale": SCALE}
 
 
 def save(
@@ -109,6 +165,6 @@ def save(
     below = narrow() if width == "column" else None
     # A figure that the user changed is written as it is.
     unchanged = below is not None and own.to_dict() == wide().to_dict()
-    content = vector(below if unchanged else own, file.suffix, width, font)
-    replace_file(file, content, ResultError)
+    drawn = vectors({file.name: below if unchanged else own}, width, font)
+    replace_file(file, drawn[file.name], ResultError)
     return file

@@ -4,7 +4,7 @@
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.resources import files
 from os.path import exists, expanduser, isdir
 from pathlib import Path
@@ -15,7 +15,7 @@ from icl_mech._files import replace_file
 from icl_mech.checking import conformed
 from icl_mech.errors import ResultError
 from icl_mech.export_text import as_bytes, csv_text, tex_prose
-from icl_mech.plots.vector import SERIF, Width, browser, vector
+from icl_mech.plots.vector import Width, browser, vectors
 from icl_mech.reports.figures import drawn
 from icl_mech.reports.model import ClaimMatrix, Page, PromptText, Section
 from icl_mech.reports.tables import HtmlTable, frame_table, shape_tables
@@ -52,43 +52,48 @@ HEAD = r"""\documentclass[10pt,twocolumn]{article}
 
 
 def export_page(
-    page: Page, folder: str | Path, *, width: Width = "column", overwrite: bool = False
+    page: Callable[[], Page], folder: str | Path, *, width: Width, figures: bool, overwrite: bool
 ) -> Path:
     """Write a page as the parts of a paper.
 
     `figures/NAME.pdf` and `.svg` without titles, `tables/NAME.tex` and `.csv`, `claims.tex`, `matrix.tex` for several
-    models or tasks, `methods.tex`, `references.bib`, and `paper.tex`, which combines them. Nothing is written unless every part can be made.
+    models or tasks, `methods.tex`, `references.bib`, and `paper.tex`, which combines them. Nothing is written unless every
+    part can be made.
 
     Args:
-        page: The page of a run, a comparison or a recipe.
+        page: Returns the page of a run, a comparison or a recipe; called when nothing else is in the way.
         folder: A new or empty folder.
         width: Width of figures: `column` (3.25 inches) or `page` (6.75 inches).
+        figures: False leaves out the figures, which need a browser.
         overwrite: Replace files of these names.
 
     Raises:
         ResultError: figures cannot be drawn, the width is unknown, or the folder is not empty.
     """
     conformed("width", width, Width, ResultError)
+    conformed("figures", figures, bool, ResultError)
     place = Path(expanduser(folder))
     if not overwrite and exists(place) and (not isdir(place) or any(place.iterdir())):
         raise ResultError(f"{str(folder)!r} is not empty; give a new folder, or overwrite=True.")
-    with browser():
-        contents = dict(_parts(page, width))
-    for name, content in contents.items():
+    drawing = browser("; figures=False exports everything else") if figures else None
+    parts = dict(_parts(page(), width, figures))
+    shown = {name: part for name, part in parts.items() if isinstance(part, go.Figure)}
+    drawn = vectors(shown, width, drawing=drawing) if shown else {}
+    for name, part in parts.items():
+        content = drawn[name] if isinstance(part, go.Figure) else part
         replace_file(place / name, content, ResultError)
     return place
 
 
-def _parts(page: Page, width: Width) -> Iterator[tuple[str, bytes]]:
-    """Names and contents of all files."""
+def _parts(page: Page, width: Width, figures: bool) -> Iterator[tuple[str, bytes | go.Figure]]:
+    """Names and contents of all files; of figures, what is drawn into them."""
     body: list[str] = []
     for number, section in enumerate(page.sections, 1):
         name = f"{number:02d}-{re.sub('[^a-z0-9]+', '-', (section.key or section.name).lower())}"
         end = "" if section.name.endswith("?") else "."
         caption = tex_prose(f"{section.name}{end} {section.caption or section.sentence}")
-        if (figure := _figure(section, width)) is not None:
-            for form in ("pdf", "svg"):
-                yield f"figures/{name}.{form}", vector(figure, form, width, SERIF)
+        if figures and (figure := _figure(section, width)) is not None:
+            yield from ((f"figures/{name}.{form}", figure) for form in ("pdf", "svg"))
             body.append(
                 _float("figure", rf"\includegraphics{{figures/{name}.pdf}}", caption, width)
             )

@@ -86,7 +86,12 @@ class Paged:
         return write_page(path, self.page(), offline=offline, overwrite=overwrite)
 
     def export(
-        self, folder: str | Path, *, width: Width = "column", overwrite: bool = False
+        self,
+        folder: str | Path,
+        *,
+        width: Width = "column",
+        figures: bool = True,
+        overwrite: bool = False,
     ) -> Path:
         """Write the page as the parts of a paper, all or nothing.
 
@@ -96,10 +101,12 @@ class Paged:
         Args:
             folder: A new or empty folder.
             width: Width of figures: `column` (3.25 inches, panels one below the other) or `page` (6.75 inches).
+            figures: False leaves out the figures, which need kaleido and a browser (Chromium); the rest needs neither.
             overwrite: Replace files of these names.
 
         Raises:
-            ResultError: figures cannot be drawn (this needs kaleido and Chromium), or the folder is not empty.
+            ResultError: figures cannot be drawn (kaleido or a browser is missing, or it does not answer for a minute), or the
+                folder is not empty.
             SweepError: nothing in a sweep can be drawn.
         """
-        return export_page(self.page(), folder, width=width, overwrite=overwrite)
+        return export_page(self.page, folder, width=width, figures=figures, overwrite=overwrite)

@@ -116,7 +116,8 @@ class Comparison(Paged):
         content = sections(self.sweep)
         if not content.sections:
             raise SweepError(
-                "The runs hold no result that the page could show; finish the sweep, or give other runs."
+                "The runs hold no result that the page could show; finish the sweep (icl-mech sweep STUDY.YAML --out FOLDER "
+                "--resume), or give other runs."
             )
         known = facts(self.sweep)
         origin = Origin(

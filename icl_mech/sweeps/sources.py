@@ -11,9 +11,9 @@ from typing import Any
 
 from icl_mech.checking import conformed, shown
 from icl_mech.errors import SweepError, near_matches
+from icl_mech.model_sources import resolve
 from icl_mech.models import Quantization, adapt, content_of, load_model
 from icl_mech.models.loading import LOADING
-from icl_mech.models.sources import resolve
 from icl_mech.models.wrapping import dtype_of
 from icl_mech.prompts import TextSet
 from icl_mech.tasks import Task, Template, as_task, known_tasks, load_task

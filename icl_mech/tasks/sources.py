@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from icl_mech.errors import TaskError
+from icl_mech.hub import without_retries
 from icl_mech.tasks.files import files_by_split, is_data, plain_name, read_file
 from icl_mech.tasks.frames import class_names, part_of, split_names
 from icl_mech.tasks.known import CONVERTED, HubSource
@@ -60,7 +61,8 @@ def _load(path: str, what: str, remedy: str, **options: object) -> Any:
     import datasets
 
     try:
-        return datasets.load_dataset(path, **options)
+        with without_retries():
+            return datasets.load_dataset(path, **options)
     except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
         why = " ".join(str(error).split())[:300]
         raise TaskError(
@@ -86,6 +88,8 @@ class Source(NamedTuple):
     class_names: Callable[[str], tuple[str, ...] | None] = lambda column: None
 
 
+HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+")
+
 _FRAME_ONLY = ("train_split", "test_split", "config", "revision")
 
 
@@ -110,15 +114,26 @@ def find(
         return _from_folder(path, train_split, test_split)
     if exists(path):
         return _from_file(path, test_path)
-    if not re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", str(data)) or is_data(path.name):
-        if path.suffix or len(path.parts) > 1:
-            raise TaskError(f"There is no file or folder {str(data)!r}; check the path.")
-        known_task(str(data))
+    check_name(data)
     splits = hub_splits(str(data), config, revision)
     at = "".join(f" {given}" for given in (config, revision) if given)
     return _from_frames(
         splits, train_split, test_split, path.name, str(data), f"hub {data}{at}", ("test_path",)
     )
+
+
+def check_name(name: str | Path) -> None:
+    """Reject what is neither a known task nor a file or folder, and cannot be a data set of the hub.
+
+    Raises:
+        TaskError: lists near matches, or asks for the path.
+    """
+    path = Path(name)
+    if exists(path) or (HUB_ID.fullmatch(str(name)) and not is_data(path.name)):
+        return
+    if path.suffix or len(path.parts) > 1:
+        raise TaskError(f"There is no file or folder {str(name)!r}; check the path.")
+    known_task(str(name))
 
 
 def _from_file(path: Path, test_path: str | Path | None) -> Source:

@@ -9,8 +9,8 @@ from pathlib import Path
 import icl_mech as icl
 from icl_mech.measurements import Extraction, Isolation, LayerAccuracy, Predict
 from icl_mech.metrics import Interval
+from icl_mech.model_sources import DEFAULT_MODEL, SECOND_MODEL
 from icl_mech.models import adapt
-from icl_mech.models.sources import DEFAULT_MODEL, SECOND_MODEL
 
 PAGE = Path(__file__).parents[2] / "docs" / "benchmarks" / "second_model.md"
 TASKS = ("reviews", "questions")

@@ -69,7 +69,7 @@ def test_help_does_not_wait_for_libraries():
 
 def test_words_of_options_are_those_of_the_package():
     own = [name for name, one in study.known_studies().items() if study.is_own(one)]
-    assert analyze.STUDIES.split(", ") == own
+    assert list(analyze.STUDIES) == own
     assert options.Demonstrations == drawing.Demonstrations
     assert options.Quantization == Quantization
     assert options.Unit == splitting.Unit

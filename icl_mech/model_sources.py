@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Literal
 
 from icl_mech.errors import ModelError, near_matches
-from icl_mech.models.conversion import cache_folder
 
 DEFAULT_MODEL = "smollm2-135m"
 SECOND_MODEL = "gemma-3-270m"
@@ -119,6 +118,15 @@ class Source:
     text: str
     hint: str = ""
     pieces: tuple[Path, ...] = ()
+
+
+def cache_folder() -> Path:
+    """The folder in which converted models are kept."""
+    if chosen := os.environ.get("ICL_MECH_CACHE"):
+        return Path(expanduser(chosen))
+    from platformdirs import user_cache_dir
+
+    return Path(user_cache_dir("icl_mech", appauthor=False))
 
 
 def resolve(name: str) -> Source:
