@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 FROM_A_WHEEL = {
-    "make demo": "icl-mech demo --n 4",  # instead of 24 prompts for each task
+    "make demo": "icl-mech demo --n 6",  # instead of 64 prompts
     "make test": "icl-mech --version",  # tests are in the repository only
     "icl-mech reproduce": "icl-mech reproduce",
 }

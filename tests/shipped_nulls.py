@@ -12,6 +12,7 @@ from typing import Any
 from unittest.mock import patch
 
 from icl_mech.cli.app import app
+from icl_mech.cli.console import say
 from icl_mech.measurements.base import Options
 from icl_mech.studies import kept_nulls, nulls
 from icl_mech.studies.bench import Bench
@@ -20,7 +21,6 @@ from icl_mech.studies.kept_nulls import SHIPPED, KeptNull
 TASKS = "reviews", "headlines", "questions"
 
 COMMANDS = (
-    "--task questions --n 24",  # the demo
     *(f"--task {task}" for task in TASKS),
     *(f"--task {task} --study label_words --n {n}" for task, n in product(TASKS, (8, 12, 50))),
     *(
@@ -71,13 +71,13 @@ def main() -> None:
     used = set()
     with patch.object(kept_nulls.KeptNull, "keep", lambda one, result: result.save(one.shipped)):
         for command in COMMANDS:
-            print(command, flush=True)
+            say(command)
             nulls.untrained_results(*needed(command))
             used |= {one.shipped.name for one in kept(command)}
     for folder in SHIPPED.iterdir():
         if folder.name not in used:
             shutil.rmtree(folder)
-    print(len(used), "results in", SHIPPED)
+    say(f"{len(used)} results in {SHIPPED}")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,8 @@ from icl_mech.measurements.predictions import Predict
 from icl_mech.measurements.saliency.flow import Flow
 from icl_mech.models.adapt import adapt
 from icl_mech.studies import kept_nulls, nulls
-from icl_mech.studies.kept_nulls import KeptNull
+from icl_mech.studies.kept_nulls import PACKAGE, KeptNull
+from tests import shipped_nulls
 from tests.tiny import tiny_model
 
 OPTIONS = Options(progress=False)
@@ -148,3 +149,38 @@ def test_a_rehearsal_writes_nothing(model, prompts, folder, networks):
     icl.analyze(model, prompts, plan=True, nulls=2, progress=False)
     assert not folder.exists()
     assert not nulls._KNOWN
+
+
+@pytest.fixture(scope="module")
+def shipped():
+    """What a documented command asks of untrained networks of the offline model."""
+    return shipped_nulls.needed("--task headlines --study label_words --n 12")
+
+
+def test_a_documented_command_makes_no_network(shipped, networks, monkeypatch):
+    monkeypatch.setattr(nulls, "_KNOWN", {})
+    results = nulls.untrained_results(*shipped)
+    assert {name: len(of_seeds) for name, of_seeds in results.items()} == {
+        "flow": 3,
+        "isolation": 3,
+        "extraction": 3,
+    }
+    assert not networks
+
+
+def test_a_shipped_result_is_what_its_network_gives(shipped, monkeypatch):
+    model, wanted, _, options = shipped
+    measurement, data = wanted["extraction"]
+    known = KeptNull(model, measurement, data, options.interventions, 0).load()
+    monkeypatch.setattr(nulls, "_KNOWN", {})
+    monkeypatch.setattr(kept_nulls, "SHIPPED", PACKAGE / "nowhere")
+    ((measured,),) = nulls.untrained_results(
+        model, {"extraction": (measurement, data)}, 1, options
+    ).values()
+    torch.testing.assert_close(measured.attention, known.attention, rtol=1e-3, atol=1e-6)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("command", shipped_nulls.COMMANDS)
+def test_every_documented_command_is_covered(command):
+    assert all(one.shipped.is_dir() for one in shipped_nulls.kept(command))
