@@ -39,6 +39,9 @@ class Number:
         percent: Published as a percentage; measured values are fractions.
         only: Meaningful for these models alone, such as the score of a head by its number.
         why_not: Why no measured value can be compared with it, whatever model and tasks.
+        row, column: Its row and column in the table; by default its name and its task.
+        along: Axis of the quantity along which the table has one row for each label, instead of one row.
+        undefined: Why a run may have no value, in words.
     """
 
     name: str
@@ -48,6 +51,10 @@ class Number:
     percent: bool = False
     only: bool = False
     why_not: str = ""
+    row: str = ""
+    column: str = ""
+    along: str = ""
+    undefined: str = ""
 
     def __post_init__(self) -> None:
         """Check the fields against their types.
@@ -169,9 +176,7 @@ def read_recipe(path: Path) -> Recipe:
         numbers = conformed("numbers", given, annotation, SweepError)
         known = [attribute.name for attribute in fields(Number)]
         made = [
-            _made(
-                Number, {**mapping(number, f"Number {place}", known), "published": _spread(number)}
-            )
+            _made(Number, _named(mapping(number, f"Number {place}", known)))
             for place, number in enumerate(numbers, start=1)
         ]
         text = content_of_file(path, SweepError, kind=".yaml").decode()
@@ -198,6 +203,13 @@ def _made(kind: Any, values: Mapping[str, Any]) -> Any:
         ):
             raise SweepError(f"{attribute.name} is missing.")
     return kind(**values)
+
+
+def _named(number: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a number; its row and column name it where `name` does not."""
+    places = [str(number[key]) for key in ("column", "row") if number.get(key)]
+    named = {"name": ", ".join(places)} if places else {}
+    return {**named, **number, "published": _spread(number)}
 
 
 def _spread(number: Mapping[str, Any]) -> object:
@@ -228,6 +240,11 @@ def _check(made: Recipe) -> None:
         for by_task in number.published.values():
             _known(f"{number.name!r}: the task", by_task, {*made.tasks, MEAN})
         _known(f"{number.name!r}: the model", number.published, made.models)
+        if number.along and number.published:
+            raise SweepError(
+                f"{number.name!r}: along={number.along!r} makes one row for each label, and published "
+                "values have no labels; leave one of the two out."
+            )
 
 
 def _known(what: str, names: Iterable[str], known: Collection[str]) -> None:

@@ -60,6 +60,12 @@ def test_a_recipe_runs(name, small, folders):
             WORDS.only_if(alone, row.why, "no_interval")
     text = found.to_html(folders / f"{name}.html").read_text()
     assert OTHERS in html.unescape(text)
+    assert "None of the" not in text  # a message meant for those who call average()
+    latex = found.to_latex()
+    lines = [line for line in latex.splitlines() if line.endswith(r"\\")]
+    assert len({line.count(" & ") for line in lines}) == 1
+    assert latex.count("other tasks") == 1  # for all rows together
+    assert "--" not in latex.replace("--- ", "") or "no value in" in latex or "gives none" in latex
 
 
 def test_two_tables_of_the_same_runs_measure_once(small, folders, monkeypatch):
