@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from os.path import expanduser
 from pathlib import Path
@@ -15,16 +15,18 @@ from icl_mech.errors import IclMechError, SweepError
 from icl_mech.export_text import as_bytes
 from icl_mech.metrics import Interval
 from icl_mech.recipes.recipe import MEAN, OF_SWEEPS, Number, Recipe, papers
-from icl_mech.recipes.rows import INSIDE, OUTSIDE, UNDEFINED, Own, Row, decimal, shared_reasons
+from icl_mech.recipes.rows import INSIDE, OUTSIDE, UNDEFINED, Own, Row, shared_reasons
 from icl_mech.recipes.table import Marks, caption, laid_out, latex
 from icl_mech.reports import Fact, Origin, Page, Paged, Section
 from icl_mech.results.wording import counted, listed
 from icl_mech.shapes import Bars
 from icl_mech.studies import Analysis
 from icl_mech.studies.claim import Effect
+from icl_mech.studies.pages import sections_of
 from icl_mech.sweeps import Sweep
 from icl_mech.sweeps.averages import of_tasks
 from icl_mech.sweeps.item import DIMS
+from icl_mech.sweeps.reading import Reading
 from icl_mech.sweeps.result import NoValue
 from icl_mech.sweeps.sections import facts, failures, sections
 
@@ -106,12 +108,16 @@ class Reproduction(Paged):
         for name in {*DIMS} & number.at.keys():
             there, at = {getattr(item, name) for item in self.sweep.plan}, number.at[name]
             places[name] = [place for place in at if place in there] if isinstance(at, list) else at
-        quantity, labels = (_read(number, labels), {}) if number.part else (number.quantity, labels)
         try:
             part = self.sweep.select(**places)
             if all(part.state(item) != "done" for item in part.plan):
                 yield "", UNDEFINED, "", ["no run finished"]
                 return
+            quantity: Any = number.quantity
+            if number.along:
+                labels = _with_ends(labels, part.readings(quantity)[0])
+            elif number.part:
+                quantity, labels = _read(number, labels), {}
             fixed = ("task",) if task == MEAN else ()
             varied = [d for d in OVER if len({getattr(item, d) for item in part.plan}) > 1]
             over = [*fixed, *varied, "seed"]
@@ -146,14 +152,15 @@ class Reproduction(Paged):
         factor, basis = 100.0 if number.percent else 1.0, averages.basis(cell)
         ends = torch.stack([cell.value, cell.low, cell.high]).reshape(3, -1).T * factor
         along = dict(zip(averages.axes, averages.labels, strict=True)).get(number.along, ("",))
-        if len(ends) != len(along):
-            besides = listed([axis for axis in averages.axes if axis != number.along])
-            yield "", UNDEFINED, basis, [f"no single value: it has the axes {besides}"]
+        if {*averages.axes} != {*filter(None, [number.along])}:
+            axes = listed(averages.axes) or "none"
+            yield "", UNDEFINED, basis, [f"no single value: the axes of the quantity are {axes}"]
             return
         for label, value in zip(along, ends.tolist(), strict=True):
             words = f"{number.along} {label}" if isinstance(label, int | float) else str(label)
             if not math.isfinite(value[0]):
-                yield words, UNDEFINED, basis, [_lacking("any run", number), *why]
+                runs = "at least one run" if number.along else "any run"
+                yield words, UNDEFINED, basis, [_lacking(runs, number), *why]
             elif not all(map(math.isfinite, value)):
                 yield words, Interval(*value), basis, ["it has no interval", *why]
             else:
@@ -187,7 +194,7 @@ class Reproduction(Paged):
             parts = [f"{of}: {marks.measured(row)}"]
             parts += [f"published {row.beside}"] if row.published else []
             if not row.why:
-                apart = f"differs by {decimal(row.difference, '+')}"
+                apart = f"differs by {row.apart}"
                 parts.append(apart if row.verdict == OUTSIDE else INSIDE)
             lines.append(f"  {'; '.join(parts)}")
         lines += [f"  {note}" for note in marks.lettered()]
@@ -238,7 +245,7 @@ class Reproduction(Paged):
         models = listed(dict.fromkeys(item.model for item in self.sweep.plan))
         return Page(
             f"{self.recipe.title}: {models} compared with the paper",
-            [self._table(), *self._figure(), *content.sections],
+            [self._table(), *self._figure(), *self._of_first_run(), *content.sections],
             kicker=f"Recipe {self.recipe.name} · {of['name']} · {self.recipe.source}",
             lead=self.lead,
             origin=Origin((), about, command, [*notes, *content.notes]),
@@ -277,6 +284,23 @@ class Reproduction(Paged):
             numbers=numbers.drop(columns=once),
         )
 
+    def _of_first_run(self) -> list[Section]:
+        """Figures of the first finished run, where the recipe asks for them."""
+        if not self.recipe.show:
+            return []
+        item, analysis = next(iter(self.sweep), (None, None))
+        if item is None or analysis is None:
+            return []
+        return [
+            replace(
+                section,
+                caption=f"{section.caption} Of one run: {item.title}.",
+                key=f"first-{section.key}",
+            )
+            for section in sections_of(analysis)
+            if section.figure is not None and section.key.startswith(tuple(self.recipe.show))
+        ]
+
     def _figure(self) -> list[Section]:
         """The numbers as dots, published ones as hollow marks; percentages, if there are any."""
         every = [row for row in self.rows if row.number.percent]
@@ -305,6 +329,12 @@ class Reproduction(Paged):
         return [
             Section("How large are the differences?", text, drawn, {"recipe": of.name}, key="drawn")
         ]
+
+
+def _with_ends(labels: Mapping[str, Any], reading: Reading) -> dict[str, Any]:
+    """The labels with the last one of an axis for `last`."""
+    ends = dict(zip(reading.axes, reading.labels, strict=True))
+    return {axis: ends[axis][-1] if at == "last" else at for axis, at in labels.items()}
 
 
 def _read(number: Number, labels: Mapping[str, Any]) -> Effect:

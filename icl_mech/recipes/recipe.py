@@ -7,7 +7,7 @@ from os.path import expanduser
 from pathlib import Path
 from typing import Any
 
-from icl_mech.checking import Count, check_fields, conformed
+from icl_mech.checking import Count, Natural, check_fields, conformed
 from icl_mech.documents import content_of_file, read_yaml
 from icl_mech.errors import RunError, SweepError, near_matches
 from icl_mech.studies.study import known_studies, quantities
@@ -42,6 +42,7 @@ class Number:
         row, column: Its row and column in the table; by default its name and its task.
         along: Axis of the quantity along which the table has one row for each label, instead of one row.
         undefined: Why a run may have no value, in words.
+        digits: Number of decimals.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Number:
     column: str = ""
     along: str = ""
     undefined: str = ""
+    digits: Natural = 2
 
     def __post_init__(self) -> None:
         """Check the fields against their types.
@@ -93,6 +95,8 @@ class Recipe:
         offline: `tasks` that need no hub, by the paper's tasks that they replace, and settings for them.
         least: Minimum number of prompts per run, at any scale.
         notes: What is known to differ from the paper.
+        show: Parts whose figures in the first run the report shows, such as a plot of one prompt.
+        unnamed: The names of `models` are not those of known checkpoints, so that `all` does not load them.
         text: The file.
         folder: Folder of the file: paths are relative to it.
     """
@@ -109,6 +113,8 @@ class Recipe:
     offline: Mapping[str, Any] = field(default_factory=dict)
     least: Count = 8
     notes: Sequence[str] = ()
+    show: Sequence[str] = ()
+    unnamed: bool = False
     text: str = field(default="", repr=False)
     folder: Path = HERE
 
@@ -235,6 +241,7 @@ def _check(made: Recipe) -> None:
         conformed("n", given.get("n"), Count, SweepError)
     _known("offline: the task", made.offline.get("tasks", {}), made.tasks)
     parts = {*by_name(), *(part for study in known_studies().values() for part in study.parts)}
+    _known("show: the part", made.show, parts)
     for number in made.numbers:
         _known(f"{number.name!r}: the quantity", [number.part] if number.part else [], parts)
         for by_task in number.published.values():

@@ -52,7 +52,7 @@ class Row:
     @property
     def here(self) -> str:
         """The measured value with its interval."""
-        value, low, high = map(decimal, self.own)
+        value, low, high = (decimal(end, self.number.digits) for end in self.own)
         return value if low == "–" else f"{value} [{low}, {high}]"
 
     @property
@@ -76,11 +76,19 @@ class Row:
         return math.nan if self.why else self.own.value - self.published[self.model]
 
     @property
+    def apart(self) -> str:
+        """The difference with its sign."""
+        return decimal(self.difference, self.number.digits, "+")
+
+    @property
     def beside(self) -> str:
         """The published value of this model, or those of other models with their names."""
         if self.model in self.published:
-            return decimal(self.published[self.model])
-        named = [f"{decimal(value)} ({name})" for name, value in self.published.items()]
+            return decimal(self.published[self.model], self.number.digits)
+        named = [
+            f"{decimal(value, self.number.digits)} ({name})"
+            for name, value in self.published.items()
+        ]
         named[NAMED:] = [f"{len(named) - NAMED} more"] if len(named) > NAMED else []
         return ", ".join(named)
 
@@ -91,6 +99,10 @@ def shared_reasons(rows: Sequence[Row]) -> list[str]:
     return [why for why in first if all(why in row.why for row in rows)]
 
 
-def decimal(value: float, sign: str = "") -> str:
-    """Two decimals, with a true minus sign; a dash for not-a-number."""
-    return "–" if math.isnan(value) else f"{value:{sign}.2f}".replace("-", "−")
+def decimal(value: float, digits: int, sign: str = "") -> str:
+    """A number with a true minus sign; a dash for not-a-number."""
+    return (
+        "–"
+        if math.isnan(value)
+        else f"{round(value, digits) + 0.0:{sign}.{digits}f}".replace("-", "−")
+    )

@@ -105,7 +105,8 @@ class Marks:
         """The published value of a model of the paper."""
         if row is None:
             return ""
-        return decimal(row.published[name]) if name in row.published else "–"
+        known = name in row.published
+        return decimal(row.published[name], row.number.digits) if known else "–"
 
     def difference(self, row: Row | None) -> str:
         """The difference, with a star where the published value lies outside the interval."""
@@ -113,7 +114,7 @@ class Marks:
             return ""
         outside = row.verdict == OUTSIDE
         self.stars |= outside
-        return decimal(row.difference, "+") + "*" * outside
+        return row.apart + "*" * outside
 
     def lettered(self) -> list[str]:
         """What the letters stand for."""
@@ -174,7 +175,7 @@ def caption(recipe: Recipe, sweep: Sweep, rows: Sequence[Row]) -> str:
         shown.append(f"Square brackets: 95 % intervals over {over}{mean}.")
     if any(row.number.percent for row in rows):
         every = all(row.number.percent for row in rows)
-        shown.append("All values in %." if every else "Accuracies, loyalties and gaps in %.")
+        shown.append("All values in %." if every else "Accuracies and other fractions in %.")
     numbers = any(row.published for row in rows)
     shown.append(f"{'Published' if numbers else 'After'}: {recipe.source}.")
     return " ".join(shown)

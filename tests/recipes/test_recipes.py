@@ -74,14 +74,19 @@ RECIPES = recipes()
 def test_a_recipe_names_what_is_there(name):
     own = RECIPES[name]
     assert own.name == name
-    assert {*own.models} <= {known.name for known in known_models()}
+    loadable = {*own.models} & {known.name for known in known_models()}
+    assert loadable == (set() if own.unnamed else {*own.models})
     known = {task.name: task.offline for task in known_tasks()}
+    if isinstance(own.sweep.get("tasks"), dict):  # texts of its own
+        known |= dict.fromkeys(own.sweep["tasks"], True)
     assert {*own.tasks} <= {*known}
     assert {*own.offline["tasks"]} <= {*own.tasks}
     assert all(known[task] for task in own.offline["tasks"].values())
     assert own.notes
     assert all(len(number.name) < 90 for number in own.numbers)
     assert len({number.name for number in own.numbers}) == len(own.numbers)
+    places = [(number.row, number.column, number.along) for number in own.numbers]
+    assert all(places.count(place) == 1 for place in places if any(place))
 
 
 def test_every_recipe_stands_in_the_list_of_the_papers_and_the_rest_says_why():
@@ -154,6 +159,8 @@ def test_means_are_those_of_the_tasks():
         ("{films: reviews}", "{film: reviews}", "offline film"),
         ("least: 4", "least: 4\ngrids: [{measurements: [flow]}]", "measurements of grids"),
         ("numbers:\n", "numbers: 3\nnotes:\n", "numbers=3"),
+        ("quantity: compare_compression.full", "along: label\n    quantity: compare_compression.full", "along and published"),
+        ("least: 4", "least: 4\nshow: [flaw]", "show flaw"),
         ("title: Accuracy of films", "- a", "no YAML"),
     ],
 )  # fmt: skip
@@ -172,6 +179,8 @@ def test_names_models_and_scales_are_refused_before_anything_runs(tmp_path):
         reproduce("lw-table-9", "gpt2", out=tmp_path / "x")
     with WORDS.raises(SweepError, "names_models_scales_refused_2", "No", "'all'", "2", "'offline'"):
         reproduce("lw-table-1", out=tmp_path / "x")
+    with WORDS.raises(SweepError, "all_but_unnamed", "'all'"):
+        reproduce("ot-tuned", "all", tasks="offline", out=tmp_path / "x")
     with WORDS.raises(SweepError, "names_models_scales_refused_3", "2.0"):
         reproduce("lw-table-1", "gpt2", scale=2.0, out=tmp_path / "x")
     assert list(tmp_path.iterdir()) == []
@@ -390,6 +399,34 @@ def test_the_table_has_the_paper_s_rows_and_columns_and_says_each_reason_once(ru
     for summary in (alone.summary(), alone.page().sections[0].caption, alone.to_latex()):
         assert summary.lower().count("another model") == 1
     assert notes.lower().count("another model") == 1
+
+
+def test_numbers_along_an_axis_are_rows_of_the_table(run):
+    whole = run.recipe.numbers[1]
+    numbers = [
+        replace(whole, column=what, along="method", at={}, quantity=f"compare_compression.{name}")
+        for what, name in (("label", "label_loyalty"), ("word", "word_loyalty"))
+    ]
+    found = replace(run, recipe=replace(run.recipe, numbers=numbers))
+    heads, lines, _ = texts_of(found)
+    assert heads == ("", "label", "word")
+    assert [line[0] for line in lines] == ["hidden_anchor"]
+    # The same number as with the label given.
+    assert lines[0][1].split(" (")[0] == run.rows[2].here
+    lost = replace(numbers[0], along="layer")
+    (row,) = replace(run, recipe=replace(run.recipe, numbers=[lost])).rows
+    assert row.here == "–"
+    WORDS.exactly(row.why[1:], "no_single_value")
+
+
+def test_the_report_shows_figures_of_the_first_run_where_the_recipe_asks(run):
+    plain = [section.key for section in run.page().sections]
+    shown = replace(run, recipe=replace(run.recipe, show=["compare_compression"]))
+    keys = [section.key for section in shown.page().sections]
+    assert {*plain} < {*keys}
+    more = [own for own in shown.page().sections if own.key not in plain]
+    assert all(own.key.startswith("first-compare_compression") for own in more)
+    assert all(own.caption.endswith(f"{run.sweep.plan[0].title}.") for own in more)
 
 
 def test_a_run_without_a_value_is_left_out_of_the_mean_and_the_dash_is_explained(run, monkeypatch):
