@@ -1,7 +1,7 @@
 """`Reproduction`: published numbers next to measured ones, with a verdict for each, and their HTML report."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from os.path import expanduser
@@ -25,7 +25,7 @@ from icl_mech.studies.claim import Effect
 from icl_mech.studies.pages import sections_of
 from icl_mech.sweeps import Sweep
 from icl_mech.sweeps.averages import of_tasks
-from icl_mech.sweeps.item import DIMS
+from icl_mech.sweeps.item import DIMS, Item
 from icl_mech.sweeps.reading import Reading
 from icl_mech.sweeps.result import NoValue
 from icl_mech.sweeps.sections import facts, failures, sections
@@ -96,10 +96,10 @@ class Reproduction(Paged):
                 reasons.append("another model")
             if self.stand_ins is not None:
                 reasons.append("other tasks")
-            for label, interval, basis, lacking in self._own(number, model, task):
+            for label, interval, basis, lacking, lost in self._own(number, model, task):
                 why = (*reasons, *lacking)
                 of = measured[0] if task == MEAN and len(measured) == 1 else task
-                yield Row(number, model, of, paper_task, known, interval, basis, why, label)
+                yield Row(number, model, of, paper_task, known, interval, basis, why, label, lost)
 
     def _own(self, number: Number, model: str, task: str) -> Iterator[Own]:
         """The measured values, what they are averaged over, and why they are missing or cannot be compared."""
@@ -111,7 +111,7 @@ class Reproduction(Paged):
         try:
             part = self.sweep.select(**places)
             if all(part.state(item) != "done" for item in part.plan):
-                yield "", UNDEFINED, "", ["no run finished"]
+                yield "", UNDEFINED, "", ["no run finished"], ()
                 return
             quantity: Any = number.quantity
             if number.along:
@@ -122,27 +122,23 @@ class Reproduction(Paged):
             varied = [d for d in OVER if len({getattr(item, d) for item in part.plan}) > 1]
             over = [*fixed, *varied, "seed"]
             whole = OF_SWEEPS.get(number.quantity)
-            averages = (
-                whole(part, over=over)
-                if whole
-                else part.average(quantity, over, fixed=fixed, **labels)
-            )
+            if whole:
+                averages, lost = whole(part, over=over), ()
+            else:
+                defined, lost = _defined(part, quantity, labels)
+                averages = defined.average(quantity, over, fixed=fixed, **labels)
             cell = averages.one()
         except NoValue:
-            yield "", UNDEFINED, "", [_lacking("any run", number)]
+            yield "", UNDEFINED, "", [_lacking("any run", number)], ()
             return
         except IclMechError as error:
-            yield "", UNDEFINED, "", [f"no value ({error})"]
+            yield "", UNDEFINED, "", [f"no value ({error})"], ()
             return
         why: list[str] = []
         tasks = {item.task for item in part.plan}
         done = sum(part.state(item) == "done" for item in part.plan)
         if cell.items < done:
-            where = {
-                item.task: None
-                for item in part.plan
-                if any(text.startswith(f"{item.title}:") for text in averages.missing)
-            }
+            where = dict.fromkeys(item.task for item in lost)
             of = f"{done - cell.items} of {counted(done, 'run')}"
             why.append(_lacking(f"{of} ({', '.join(where)})" if where else of, number))
         elif task == MEAN and cell.counts["task"] < len(tasks):
@@ -154,17 +150,18 @@ class Reproduction(Paged):
         along = dict(zip(averages.axes, averages.labels, strict=True)).get(number.along, ("",))
         if {*averages.axes} != {*filter(None, [number.along])}:
             axes = listed(averages.axes) or "none"
-            yield "", UNDEFINED, basis, [f"no single value: the axes of the quantity are {axes}"]
+            why = [f"no single value: the axes of the quantity are {axes}"]
+            yield "", UNDEFINED, basis, why, ()
             return
         for label, value in zip(along, ends.tolist(), strict=True):
             words = f"{number.along} {label}" if isinstance(label, int | float) else str(label)
             if not math.isfinite(value[0]):
                 runs = "at least one run" if number.along else "any run"
-                yield words, UNDEFINED, basis, [_lacking(runs, number), *why]
+                yield words, UNDEFINED, basis, [_lacking(runs, number), *why], lost
             elif not all(map(math.isfinite, value)):
-                yield words, Interval(*value), basis, ["it has no interval", *why]
+                yield words, Interval(*value), basis, ["it has no interval", *why], lost
             else:
-                yield words, Interval(*value), basis, why
+                yield words, Interval(*value), basis, why, lost
 
     # --- to be read ---
 
@@ -229,8 +226,15 @@ class Reproduction(Paged):
         of, first = papers()[self.recipe.paper], self.sweep.plan[0].shots
         # If tasks differ in their demonstrations, figures of the sweep show the first number alone.
         main = self.sweep.select(shots=first)
+        lost = [item for item in main.plan if all(item in row.lost for row in self.rows)]
+        main = _without(main, lost) if lost else main
         content = sections(main, of_tasks(main.plan))
         notes = [PRINTED, *self.recipe.notes, *failures(self.sweep), *self.sweep.skipped]
+        if lost:
+            where = listed(dict.fromkeys(item.task for item in lost))
+            notes.append(
+                f"Figures of means leave out runs that have none of these numbers ({where})."
+            )
         if self.stand_ins is not None:
             beside = ((task, self.stand_ins.get(task, "nothing")) for task in self.recipe.tasks)
             notes.insert(
@@ -329,6 +333,25 @@ class Reproduction(Paged):
         return [
             Section("How large are the differences?", text, drawn, {"recipe": of.name}, key="drawn")
         ]
+
+
+def _defined(
+    part: Sweep, quantity: object, labels: Mapping[str, Any]
+) -> tuple[Sweep, Sequence[Item]]:
+    """The runs without those where the value is not defined, and these; all runs if it is nowhere.
+
+    A mean over some of the runs is no mean over all: it is not compared, and the table says which are missing.
+    """
+    readings = [reading.at(labels) for reading in part.readings(quantity)]
+    lost = [reading.item for reading in readings if not bool(reading.value.isfinite().any())]
+    if not lost or len(lost) == len(readings):
+        return part, ()
+    return _without(part, lost), lost
+
+
+def _without(part: Sweep, lost: Sequence[Item]) -> Sweep:
+    kept = [item for item in part.plan if item not in lost]
+    return Sweep(kept, folder=part.folder, skipped=part.skipped, made=part.made)
 
 
 def _with_ends(labels: Mapping[str, Any], reading: Reading) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from icl_mech.metrics import Interval
 from icl_mech.recipes.recipe import MEAN, Number
+from icl_mech.sweeps.item import Item
 
 INSIDE, OUTSIDE, NEITHER = "within your interval", "differs", "cannot be compared"
 
@@ -14,8 +15,8 @@ MEAN_OF_TASKS = "mean over tasks"
 NAMED = 3
 """Models that a cell names."""
 
-Own = tuple[str, Interval, str, list[str]]
-"""A label along an axis (or an empty text), the value, what it is averaged over, and what it lacks."""
+Own = tuple[str, Interval, str, list[str], Sequence[Item]]
+"""A label along an axis (or an empty text), the value, what it is averaged over, what it lacks, and runs without it."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,7 @@ class Row:
         basis: What the measured value is averaged over.
         why: Reasons why they cannot be compared.
         label: Label along the axis `number.along`; empty where it has none.
+        lost: Runs that have no value.
     """
 
     number: Number
@@ -43,6 +45,7 @@ class Row:
     basis: str
     why: Sequence[str] = ()
     label: str = ""
+    lost: Sequence[Item] = ()
 
     @property
     def name(self) -> str:

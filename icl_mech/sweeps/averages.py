@@ -124,7 +124,7 @@ def averaged(
         readings = differences(readings, minus, labels, missing)
     else:
         readings = [reading.at(labels) for reading in readings]
-    readings = on_one_axis(with_values(readings, missing), relative)
+    readings = on_one_axis(readings, relative)
     groups: dict[tuple[Any, ...], list[Reading]] = defaultdict(list)
     kept = [dim for dim in DIMS if dim not in levels]
     for reading in readings:
@@ -253,19 +253,6 @@ def differences(
             f"All runs have {dict(minus)}, so there is nothing to subtract it from; add runs with other values."
         )
     return results
-
-
-def with_values(readings: Sequence[Reading], missing: list[str]) -> list[Reading]:
-    """The readings that are defined somewhere, and into `missing` the others; all, if none is.
-
-    A run whose value is not defined has no value, like a run that failed.
-    """
-    defined = [reading for reading in readings if bool(reading.value.isfinite().any())]
-    if not defined:
-        return list(readings)
-    left_out = [reading for reading in readings if reading not in defined]
-    missing += [f"{reading.item.title}: the value is not defined" for reading in left_out]
-    return defined
 
 
 # --- common axes ---

@@ -446,6 +446,11 @@ def test_a_run_without_a_value_is_left_out_of_the_mean_and_the_dash_is_explained
     (row,) = found.rows
     assert row.own.value == 0.5
     WORDS.exactly(row.why, "left_out_of_mean", "2 of 4", "plots")
+    # The figures' means are over the same runs.
+    assert {item.task for item in row.lost} == {"plots"}
+    WORDS(found.page().origin.limits, "figures_leave_out", "plots")
+    averages = [own.numbers for own in found.page().sections if own.numbers is not None][1:]
+    assert all("plots" not in {*frame.get("task", ())} for frame in averages)
     lost.append("films")
     (row,) = (found := replace(found)).rows
     assert row.here == "–"
