@@ -122,8 +122,9 @@ class Reproduction(Paged):
             varied = [d for d in OVER if len({getattr(item, d) for item in part.plan}) > 1]
             over = [*fixed, *varied, "seed"]
             whole = OF_SWEEPS.get(number.quantity)
+            lost: Sequence[Item] = ()
             if whole:
-                averages, lost = whole(part, over=over), ()
+                averages = whole(part, over=over)
             else:
                 defined, lost = _defined(part, quantity, labels)
                 averages = defined.average(quantity, over, fixed=fixed, **labels)
