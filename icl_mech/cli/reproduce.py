@@ -26,6 +26,10 @@ _MODELS = (
 _TASKS = "Tasks instead of the paper's: `offline`, or names and files separated by commas."
 
 
+TABLE = "table.tex"
+"""The table in LaTeX, in the folder of the sweep."""
+
+
 def names_begun(incomplete: str) -> list[str]:
     """Recipes that begin with this text, for completion."""
     from icl_mech.recipes.recipe import recipe_names
@@ -85,7 +89,12 @@ def reproduce(
     if run.dry_run:
         say_forecast(result, json=run.json)
         return
-    tell(result.sweep, result.summary(), page_of(result.sweep, result, out), run)
+    page, summary = page_of(result.sweep, result, out), result.summary()
+    if page is not None:
+        table = out / TABLE
+        result.to_latex(table)
+        summary += f"\nTable for a paper: {table}"
+    tell(result.sweep, summary, page, run)
 
 
 def _models(of: RecipeOptions, chosen: "Recipe", load: dict[str, Any]) -> object:

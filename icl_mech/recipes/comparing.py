@@ -2,34 +2,40 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from os.path import expanduser
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from icl_mech.errors import IclMechError
+from icl_mech._files import replace_file
+from icl_mech.errors import IclMechError, SweepError
+from icl_mech.export_text import as_bytes
 from icl_mech.metrics import Interval
 from icl_mech.recipes.recipe import MEAN, OF_SWEEPS, Number, Recipe, papers
+from icl_mech.recipes.rows import INSIDE, OUTSIDE, UNDEFINED, Own, Row, shared_reasons
+from icl_mech.recipes.table import Marks, caption, laid_out, latex
 from icl_mech.reports import Fact, Origin, Page, Paged, Section
 from icl_mech.results.wording import counted, listed
-from icl_mech.shapes import Bars, Table
+from icl_mech.shapes import Bars
 from icl_mech.studies import Analysis
 from icl_mech.studies.claim import Effect
+from icl_mech.studies.pages import sections_of
 from icl_mech.sweeps import Sweep
 from icl_mech.sweeps.averages import of_tasks
-from icl_mech.sweeps.item import DIMS
+from icl_mech.sweeps.item import DIMS, Item
+from icl_mech.sweeps.reading import Reading
+from icl_mech.sweeps.result import NoValue
 from icl_mech.sweeps.sections import facts, failures, sections
 
 if TYPE_CHECKING:
     import pandas as pd
 
-INSIDE, OUTSIDE, NEITHER = "within your interval", "differs", "cannot be compared"
-
 OVER = ("shots", "total", "format", "n")
 """Dimensions averaged in addition to seeds and tasks, if the items of one number differ in them."""
 
-HEADS = ("quantity", "task", "model", "published", "here", "difference", "verdict")
 PRINTED = (
     "Square brackets hold hierarchical 95 % intervals, over seeds and never narrower than those over prompts; "
     "a mean is over these particular tasks. Published numbers are taken as printed: papers rarely give their "
@@ -38,66 +44,8 @@ PRINTED = (
 FAILED = "that a number outside the interval is a failed replication: see the notes at the top."
 OTHERS = "Other tasks than the paper's, so no differences are given"
 
-UNDEFINED = Interval(math.nan, math.nan, math.nan)
-NAMED, DRAWN = 3, 24
-"""Models that a cell names, and rows of the figure; where there are more, it shows means alone."""
-
-
-@dataclass(frozen=True)
-class Row:
-    """A published number next to the measured one, both in the paper's unit.
-
-    Attributes:
-        number: The number.
-        model: The model measured here.
-        task: The task measured here, or `mean`.
-        paper_task: Task of the published number, or `mean`; empty where there is none.
-        published: Published values by model of the paper.
-        own: The measured value with its 95 % interval; not-a-number where there is none.
-        basis: What the measured value is averaged over.
-        why: Reasons why they cannot be compared.
-    """
-
-    number: Number
-    model: str
-    task: str
-    paper_task: str
-    published: Mapping[str, float]
-    own: Interval
-    basis: str
-    why: Sequence[str] = ()
-
-    @property
-    def verdict(self) -> str:
-        """Whether the measured interval contains the published number of this model."""
-        if self.why:
-            return NEITHER
-        return INSIDE if self.own.low <= self.published[self.model] <= self.own.high else OUTSIDE
-
-    @property
-    def difference(self) -> float:
-        """The measured value minus the published one; not-a-number where they cannot be compared."""
-        return math.nan if self.why else self.own.value - self.published[self.model]
-
-    def texts(self) -> dict[str, str]:
-        """The row as tables show it, by `HEADS`."""
-        value, low, high = map(_decimal, self.own)
-        apart = _decimal(self.difference, "+")
-        named = [f"{_decimal(value)} ({name})" for name, value in self.published.items()]
-        named[NAMED:] = [f"{len(named) - NAMED} more"] if len(named) > NAMED else []
-        published = self.published.get(self.model)
-        task = "mean over tasks" if self.task == MEAN else self.task
-        words = {OUTSIDE: f"differs by {apart}", NEITHER: f"{NEITHER}: {', '.join(self.why)}"}
-        cells = (
-            self.number.name,
-            task if self.paper_task in ("", self.task) else f"{task} (for {self.paper_task})",
-            self.model,
-            (", ".join(named) or "–") if published is None else _decimal(published),
-            value if low == "–" else f"{value} [{low}, {high}]",
-            apart,
-            words.get(self.verdict, self.verdict),
-        )
-        return dict(zip(HEADS, cells, strict=True))
+DRAWN = 24
+"""Rows of the figure; where there are more, it shows means alone."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -130,6 +78,7 @@ class Reproduction(Paged):
         if number.only and model not in published:
             return
         ours = {task: task for task in number.tasks} if self.stand_ins is None else self.stand_ins
+        measured = list(dict.fromkeys(item.task for item in self.sweep.plan))
         # If no measured task replaces one of the paper's, means stand side by side.
         for paper_task in number.tasks if ours else [MEAN]:
             task = MEAN if paper_task == MEAN else ours.get(paper_task, "")
@@ -147,45 +96,73 @@ class Reproduction(Paged):
                 reasons.append("another model")
             if self.stand_ins is not None:
                 reasons.append("other tasks")
-            interval, basis, lacking = self._own(number, model, task)
-            yield Row(number, model, task, paper_task, known, interval, basis, (*reasons, *lacking))
+            for label, interval, basis, lacking, lost in self._own(number, model, task):
+                why = (*reasons, *lacking)
+                of = measured[0] if task == MEAN and len(measured) == 1 else task
+                yield Row(number, model, of, paper_task, known, interval, basis, why, label, lost)
 
-    def _own(self, number: Number, model: str, task: str) -> tuple[Interval, str, list[str]]:
-        """The measured value, what it is averaged over, and why it is missing or cannot be compared."""
+    def _own(self, number: Number, model: str, task: str) -> Iterator[Own]:
+        """The measured values, what they are averaged over, and why they are missing or cannot be compared."""
         labels = {name: label for name, label in number.at.items() if name not in DIMS}
         places: dict[str, Any] = {"model": model} | ({} if task == MEAN else {"task": task})
         for name in {*DIMS} & number.at.keys():
             there, at = {getattr(item, name) for item in self.sweep.plan}, number.at[name]
             places[name] = [place for place in at if place in there] if isinstance(at, list) else at
-        quantity, labels = (_read(number, labels), {}) if number.part else (number.quantity, labels)
         try:
             part = self.sweep.select(**places)
             if all(part.state(item) != "done" for item in part.plan):
-                return UNDEFINED, "", ["no run finished"]
+                yield "", UNDEFINED, "", ["no run finished"], ()
+                return
+            quantity: Any = number.quantity
+            if number.along:
+                labels = _with_ends(labels, part.readings(quantity)[0])
+            elif number.part:
+                quantity, labels = _read(number, labels), {}
             fixed = ("task",) if task == MEAN else ()
             varied = [d for d in OVER if len({getattr(item, d) for item in part.plan}) > 1]
             over = [*fixed, *varied, "seed"]
             whole = OF_SWEEPS.get(number.quantity)
-            averages = (
-                whole(part, over=over)
-                if whole
-                else part.average(quantity, over, fixed=fixed, **labels)
-            )
+            lost: Sequence[Item] = ()
+            if whole:
+                averages = whole(part, over=over)
+            else:
+                defined, lost = _defined(part, quantity, labels)
+                averages = defined.average(quantity, over, fixed=fixed, **labels)
             cell = averages.one()
+        except NoValue:
+            yield "", UNDEFINED, "", [_lacking("any run", number)], ()
+            return
         except IclMechError as error:
-            return UNDEFINED, "", [f"no value ({error})"]
-        factor = 100.0 if number.percent else 1.0
-        value = Interval(*(factor * float(end) for end in (cell.value, cell.low, cell.high)))
-        if not math.isfinite(value.value):
-            return UNDEFINED, averages.basis(cell), ["it is not defined"]
-        why, tasks = [], {item.task for item in part.plan}
-        if not all(map(math.isfinite, value)):
-            why.append("it has no interval")
-        if task == MEAN and cell.counts["task"] < len(tasks):
+            yield "", UNDEFINED, "", [f"no value ({error})"], ()
+            return
+        why: list[str] = []
+        tasks = {item.task for item in part.plan}
+        done = sum(part.state(item) == "done" for item in part.plan)
+        if cell.items < done:
+            where = dict.fromkeys(item.task for item in lost)
+            of = f"{done - cell.items} of {counted(done, 'run')}"
+            why.append(_lacking(f"{of} ({', '.join(where)})" if where else of, number))
+        elif task == MEAN and cell.counts["task"] < len(tasks):
             why.append(f"only {cell.counts['task']} of {len(tasks)} tasks have a value")
         if cell.counts["seed"] < 2 and any(item.demonstrations == "shared" for item in part.plan):
             why.append("one set of demonstrations for each task")
-        return value, averages.basis(cell), why
+        factor, basis = 100.0 if number.percent else 1.0, averages.basis(cell)
+        ends = torch.stack([cell.value, cell.low, cell.high]).reshape(3, -1).T * factor
+        along = dict(zip(averages.axes, averages.labels, strict=True)).get(number.along, ("",))
+        if {*averages.axes} != {*filter(None, [number.along])}:
+            axes = listed(averages.axes) or "none"
+            why = [f"no single value: the axes of the quantity are {axes}"]
+            yield "", UNDEFINED, basis, why, ()
+            return
+        for label, value in zip(along, ends.tolist(), strict=True):
+            words = f"{number.along} {label}" if isinstance(label, int | float) else str(label)
+            if not math.isfinite(value[0]):
+                runs = "at least one run" if number.along else "any run"
+                yield words, UNDEFINED, basis, [_lacking(runs, number), *why], lost
+            elif not all(map(math.isfinite, value)):
+                yield words, Interval(*value), basis, ["it has no interval", *why], lost
+            else:
+                yield words, Interval(*value), basis, why, lost
 
     # --- to be read ---
 
@@ -195,8 +172,11 @@ class Reproduction(Paged):
         every = [row.verdict for row in self.rows]
         inside, outside = every.count(INSIDE), every.count(OUTSIDE)
         if not inside + outside:
-            why = list(dict.fromkeys(why for row in self.rows for why in row.why[:2]))
-            return f"This neither confirms nor contradicts the paper: {'; '.join(why[:3])}."
+            why = (
+                shared_reasons(self.rows)
+                or list(dict.fromkeys(w for row in self.rows for w in row.why))[:3]
+            )
+            return f"This neither confirms nor contradicts the paper: {'; '.join(why)}."
         rest = len(every) - inside - outside
         return (
             f"{inside} of {counted(inside + outside, 'published number')} within the interval measured here, "
@@ -205,10 +185,17 @@ class Reproduction(Paged):
 
     def summary(self) -> str:
         """Every row in one line, followed by the reasons why runs failed."""
-        template = (
-            "  {quantity}, {task} ({model}): {here}; published {published}; {verdict}".format_map
-        )
-        lines = [template(row.texts()) for row in self.rows]
+        several = len({row.model for row in self.rows}) > 1
+        lines, marks = [], Marks(self.rows)
+        for row in self.rows:
+            of = f"{row.name}, {row.of_task}{f' ({row.model})' if several else ''}"
+            parts = [f"{of}: {marks.measured(row)}"]
+            parts += [f"published {row.beside}"] if row.published else []
+            if not row.why:
+                apart = f"differs by {row.apart}"
+                parts.append(apart if row.verdict == OUTSIDE else INSIDE)
+            lines.append(f"  {'; '.join(parts)}")
+        lines += [f"  {note}" for note in marks.lettered()]
         failed = [f"  failed: {text}" for text in self.sweep.failures()]
         return "\n".join([f"{self.recipe.name}: {self.lead}", *lines, *failed])
 
@@ -217,14 +204,19 @@ class Reproduction(Paged):
         return f"<Reproduction {self.summary()}>"
 
     def to_pandas(self) -> "pd.DataFrame":
-        """One row per number, task and model."""
+        """One row per number, task and model, with all reasons why they cannot be compared."""
         import pandas as pd
 
         return pd.DataFrame(
             {
-                **row.texts(),
+                "quantity": row.name,
+                "task": row.of_task,
+                "model": row.model,
                 **row.own._asdict(),
                 "paper": row.published.get(row.model, math.nan),
+                "difference": row.difference,
+                "verdict": row.verdict,
+                "why": "; ".join(row.why),
                 "over": row.basis,
             }
             for row in self.rows
@@ -235,8 +227,15 @@ class Reproduction(Paged):
         of, first = papers()[self.recipe.paper], self.sweep.plan[0].shots
         # If tasks differ in their demonstrations, figures of the sweep show the first number alone.
         main = self.sweep.select(shots=first)
+        lost = [item for item in main.plan if all(item in row.lost for row in self.rows)]
+        main = _without(main, lost) if lost else main
         content = sections(main, of_tasks(main.plan))
         notes = [PRINTED, *self.recipe.notes, *failures(self.sweep), *self.sweep.skipped]
+        if lost:
+            where = listed(dict.fromkeys(item.task for item in lost))
+            notes.append(
+                f"Figures of means leave out runs that have none of these numbers ({where})."
+            )
         if self.stand_ins is not None:
             beside = ((task, self.stand_ins.get(task, "nothing")) for task in self.recipe.tasks)
             notes.insert(
@@ -251,43 +250,73 @@ class Reproduction(Paged):
         models = listed(dict.fromkeys(item.model for item in self.sweep.plan))
         return Page(
             f"{self.recipe.title}: {models} compared with the paper",
-            [self._table(), *self._figure(), *content.sections],
+            [self._table(), *self._figure(), *self._of_first_run(), *content.sections],
             kicker=f"Recipe {self.recipe.name} · {of['name']} · {self.recipe.source}",
             lead=self.lead,
             origin=Origin((), about, command, [*notes, *content.notes]),
         )
 
+    def to_latex(self, path: str | Path | None = None) -> str | None:
+        """The table for a paper, in LaTeX with its caption: written to a file, or returned.
+
+        Rows and columns are those of the paper, with published numbers below the measured ones. The
+        document needs the packages `booktabs` and `graphicx`.
+
+        Raises:
+            SweepError: the file cannot be written.
+        """
+        text = latex(self.recipe, self.sweep, self.rows)
+        if path is None:
+            return text
+        replace_file(Path(expanduser(path)), as_bytes(text), SweepError)
+        return None
+
     def _table(self) -> Section:
-        several = len({row.model for row in self.rows}) > 1
-        heads = tuple(head for head in HEADS if several or head != "model")
-        cells = tuple(tuple(row.texts()[head] for head in heads) for row in self.rows)
-        of = self.recipe
+        table, notes = laid_out(self.rows, self.recipe.title)
+        of, numbers = self.recipe, self.to_pandas()
+        once = [name for name in ("verdict", "why") if numbers[name].nunique() == 1]
         return Section(
-            "Which of the published numbers are reproduced here?",
+            "Which of the published numbers are reproduced here?"
+            if any(row.published for row in self.rows)
+            else "What is measured here?",
             self.lead,
-            Table(of.title, heads, cells),
+            table,
             {"recipe": of.name, "source": of.source},
-            caption=f"**{of.title}.** Published: {of.source}. Brackets: 95 % intervals.",
+            caption=" ".join([caption(self.recipe, self.sweep, self.rows), *notes]),
             limits=FAILED,
             short="Published and measured",
             key="published",
-            numbers=self.to_pandas(),
+            numbers=numbers.drop(columns=once),
         )
+
+    def _of_first_run(self) -> list[Section]:
+        """Figures of the first finished run, where the recipe asks for them."""
+        if not self.recipe.show:
+            return []
+        item, analysis = next(iter(self.sweep), (None, None))
+        if item is None or analysis is None:
+            return []
+        return [
+            replace(
+                section,
+                caption=f"{section.caption} Of one run: {item.title}.",
+                key=f"first-{section.key}",
+            )
+            for section in sections_of(analysis)
+            if section.figure is not None and section.key.startswith(tuple(self.recipe.show))
+        ]
 
     def _figure(self) -> list[Section]:
         """The numbers as dots, published ones as hollow marks; percentages, if there are any."""
         every = [row for row in self.rows if row.number.percent]
-        rows = [row for row in every if len(every) <= DRAWN or row.task == MEAN]
+        rows = [row for row in every if len(every) <= DRAWN or row.paper_task == MEAN]
         rows = [row for row in rows if not math.isnan(row.own.value)]
         if not rows:
             return []
         value, low, high = torch.tensor([row.own for row in rows])[:, None].unbind(-1)
         several = len({row.model for row in rows}) > 1
-        template = f"{{quantity}}, {{task}}{', {model}' * several}".format_map
-        groups, marks = (
-            tuple(template(row.texts()) for row in rows),
-            [row.published for row in rows],
-        )
+        groups = tuple(f"{row.name}, {row.of_task}{f', {row.model}' * several}" for row in rows)
+        marks = [row.published for row in rows]
         published = tuple((i, 0, mark) for i, at in enumerate(marks) for mark in at.values())
         of = self.recipe
         drawn = Bars(
@@ -305,6 +334,31 @@ class Reproduction(Paged):
         return [
             Section("How large are the differences?", text, drawn, {"recipe": of.name}, key="drawn")
         ]
+
+
+def _defined(
+    part: Sweep, quantity: object, labels: Mapping[str, Any]
+) -> tuple[Sweep, Sequence[Item]]:
+    """The runs without those where the value is not defined, and these; all runs if it is nowhere.
+
+    A mean over some of the runs is no mean over all: it is not compared, and the table says which are missing.
+    """
+    readings = [reading.at(labels) for reading in part.readings(quantity)]
+    lost = [reading.item for reading in readings if not bool(reading.value.isfinite().any())]
+    if not lost or len(lost) == len(readings):
+        return part, ()
+    return _without(part, lost), lost
+
+
+def _without(part: Sweep, lost: Sequence[Item]) -> Sweep:
+    kept = [item for item in part.plan if item not in lost]
+    return Sweep(kept, folder=part.folder, skipped=part.skipped, made=part.made)
+
+
+def _with_ends(labels: Mapping[str, Any], reading: Reading) -> dict[str, Any]:
+    """The labels with the last one of an axis for `last`."""
+    ends = dict(zip(reading.axes, reading.labels, strict=True))
+    return {axis: ends[axis][-1] if at == "last" else at for axis, at in labels.items()}
 
 
 def _read(number: Number, labels: Mapping[str, Any]) -> Effect:
@@ -327,5 +381,5 @@ def _read(number: Number, labels: Mapping[str, Any]) -> Effect:
     return Effect(number.name, value)
 
 
-def _decimal(value: float, sign: str = "") -> str:
-    return "–" if math.isnan(value) else f"{value:{sign}.2f}".replace("-", "−")
+def _lacking(runs: str, number: Number) -> str:
+    return f"no value in {runs}{f': {number.undefined}' if number.undefined else ''}"

@@ -7,7 +7,7 @@ from os.path import expanduser
 from pathlib import Path
 from typing import Any
 
-from icl_mech.checking import Count, check_fields, conformed
+from icl_mech.checking import Count, Natural, check_fields, conformed
 from icl_mech.documents import content_of_file, read_yaml
 from icl_mech.errors import RunError, SweepError, near_matches
 from icl_mech.studies.study import known_studies, quantities
@@ -39,6 +39,10 @@ class Number:
         percent: Published as a percentage; measured values are fractions.
         only: Meaningful for these models alone, such as the score of a head by its number.
         why_not: Why no measured value can be compared with it, whatever model and tasks.
+        row, column: Its row and column in the table; by default its name and its task.
+        along: Axis of the quantity along which the table has one row for each label, instead of one row.
+        undefined: Why a run may have no value, in words.
+        digits: Number of decimals.
     """
 
     name: str
@@ -48,6 +52,11 @@ class Number:
     percent: bool = False
     only: bool = False
     why_not: str = ""
+    row: str = ""
+    column: str = ""
+    along: str = ""
+    undefined: str = ""
+    digits: Natural = 2
 
     def __post_init__(self) -> None:
         """Check the fields against their types.
@@ -86,6 +95,8 @@ class Recipe:
         offline: `tasks` that need no hub, by the paper's tasks that they replace, and settings for them.
         least: Minimum number of prompts per run, at any scale.
         notes: What is known to differ from the paper.
+        show: Parts whose figures in the first run the report shows, such as a plot of one prompt.
+        unnamed: The names of `models` are not those of known checkpoints, so that `all` does not load them.
         text: The file.
         folder: Folder of the file: paths are relative to it.
     """
@@ -102,6 +113,8 @@ class Recipe:
     offline: Mapping[str, Any] = field(default_factory=dict)
     least: Count = 8
     notes: Sequence[str] = ()
+    show: Sequence[str] = ()
+    unnamed: bool = False
     text: str = field(default="", repr=False)
     folder: Path = HERE
 
@@ -169,9 +182,7 @@ def read_recipe(path: Path) -> Recipe:
         numbers = conformed("numbers", given, annotation, SweepError)
         known = [attribute.name for attribute in fields(Number)]
         made = [
-            _made(
-                Number, {**mapping(number, f"Number {place}", known), "published": _spread(number)}
-            )
+            _made(Number, _named(mapping(number, f"Number {place}", known)))
             for place, number in enumerate(numbers, start=1)
         ]
         text = content_of_file(path, SweepError, kind=".yaml").decode()
@@ -200,6 +211,13 @@ def _made(kind: Any, values: Mapping[str, Any]) -> Any:
     return kind(**values)
 
 
+def _named(number: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a number; its row and column name it where `name` does not."""
+    places = [str(number[key]) for key in ("column", "row") if number.get(key)]
+    named = {"name": ", ".join(places)} if places else {}
+    return {**named, **number, "published": _spread(number)}
+
+
 def _spread(number: Mapping[str, Any]) -> object:
     """Published values by model and task: one without tasks is the mean over them."""
     published = number.get("published", {})
@@ -223,11 +241,17 @@ def _check(made: Recipe) -> None:
         conformed("n", given.get("n"), Count, SweepError)
     _known("offline: the task", made.offline.get("tasks", {}), made.tasks)
     parts = {*by_name(), *(part for study in known_studies().values() for part in study.parts)}
+    _known("show: the part", made.show, parts)
     for number in made.numbers:
         _known(f"{number.name!r}: the quantity", [number.part] if number.part else [], parts)
         for by_task in number.published.values():
             _known(f"{number.name!r}: the task", by_task, {*made.tasks, MEAN})
         _known(f"{number.name!r}: the model", number.published, made.models)
+        if number.along and number.published:
+            raise SweepError(
+                f"{number.name!r}: along={number.along!r} makes one row for each label, and published "
+                "values have no labels; leave one of the two out."
+            )
 
 
 def _known(what: str, names: Iterable[str], known: Collection[str]) -> None:

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from icl_mech.errors import SweepError, TaskError
 from icl_mech.models.rehearsal import stage
+from icl_mech.prompts import TextSet
 from icl_mech.recipes.comparing import Reproduction
 from icl_mech.recipes.recipe import Recipe, recipe
 from icl_mech.results.wording import listed
@@ -14,7 +15,6 @@ from icl_mech.studies.forecast import plannable
 from icl_mech.sweeps import Item, Sweep, sweep
 from icl_mech.sweeps.config import arguments
 from icl_mech.sweeps.sources import TaskSource, model_sources, task_sources
-from icl_mech.tasks import Task
 
 OFFLINE = "offline"
 """Name used instead of tasks: those of the recipe that need no hub."""
@@ -63,6 +63,10 @@ def reproduce(
         theirs = f"No model was chosen. Give models='all' for those of the paper ({listed(chosen.models)}), "
         raise SweepError(f"{theirs}your own, or tasks='offline' for the offline model and tasks.")
     models = OFFLINE_MODEL if models is None else models
+    if models == ALL and chosen.unnamed:
+        raise SweepError(
+            f"models='all', but the checkpoints of the paper are not known ({listed(chosen.models)}); name your own models."
+        )
     try:
         grids = list(_grids(chosen, tasks, scale))
     except TaskError as error:
@@ -107,7 +111,7 @@ def _grids(chosen: Recipe, tasks: object, scale: float) -> Iterator[dict[str, An
         given["seeds"] = seeds[: max(1, round(len(seeds) * scale))]
         groups: dict[int, dict[str, Any]] = defaultdict(dict)
         for source in _sources(chosen, tasks, given.pop("tasks")):
-            n = min(given["n"], _there(source.load(), given.get("balanced", True)))
+            n = min(given["n"], _there(source, given.get("balanced", True)))
             groups[max(round(n * scale), min(n, chosen.least))][source.name] = source.given
         del given["models"]
         for n, group in groups.items():
@@ -127,12 +131,16 @@ def _sources(chosen: Recipe, tasks: object, paper: Iterable[Any]) -> Sequence[Ta
     known = chosen.offline.get("tasks", {})
     if not known:
         raise SweepError(f"The recipe {chosen.name!r} names no offline tasks; give your own.")
-    here = dict.fromkeys(known[task] for task in paper if task in known)
-    return task_sources(list(here)) if here else ()
+    own = paper if isinstance(paper, Mapping) else {}  # texts in the recipe itself need no hub
+    here = {known[task]: own.get(known[task], known[task]) for task in paper if task in known}
+    return task_sources(here) if here else ()
 
 
-def _there(task: Task, balanced: bool) -> int:
-    """The maximum number of queries of a task."""
+def _there(source: TaskSource, balanced: bool) -> int:
+    """The maximum number of queries of a task, or of texts."""
+    if isinstance(source.given, TextSet):
+        return len(source.given.texts)
+    task = source.load()
     if not balanced:
         return len(task.test)
     groups = task.by_class("test")

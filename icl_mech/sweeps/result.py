@@ -39,6 +39,10 @@ KEPT = 64
 """Number of analyses that are kept in memory after they were read."""
 
 
+class NoValue(SweepError, LookupError):  # noqa: N818 - what there is
+    """No finished run has the quantity."""
+
+
 class Sweep:
     """The results of a sweep: `sweep.average("flow.values", over="seed")`.
 
@@ -263,7 +267,7 @@ class Sweep:
                     "No run of the sweep is finished, so there is nothing to average; resume the sweep first."
                 )
             part = str(quantity).split(".")[0]
-            raise SweepError(
+            raise NoValue(
                 f"None of the {done} finished runs has {name or quantity!r}; give part.quantity. "
                 f"{near_matches(part, parts)}"
             )

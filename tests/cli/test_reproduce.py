@@ -30,7 +30,9 @@ def test_the_command_lists_shows_copies_and_runs(command, tmp_path, monkeypatch)
     path = written(tmp_path)
     how = ("reproduce", path, "--model", MODEL, "--scale", 0.05)
     code, out, _ = command(*how)
-    assert (code, "Page: runs/own/index.html" in out, "another model" in out) == (0, True, True)
+    assert (code, "Page: runs/own/index.html" in out, "Another model" in out) == (0, True, True)
+    assert "runs/own/table.tex" in out
+    assert r"\begin{tabular}" in (tmp_path / "runs/own/table.tex").read_text()
     assert "icl-mech reproduce" in (tmp_path / "runs/own/index.html").read_text()
     code, _, err = command(*how)
     assert code == 1

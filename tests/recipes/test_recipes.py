@@ -1,6 +1,8 @@
 """Recipes: read and checked, run and gone on with, beside published numbers."""
 
 import math
+import re
+from dataclasses import replace
 
 import pytest
 
@@ -11,6 +13,7 @@ from icl_mech.recipes import recipe, recipes, reproduce, shown_in_papers
 from icl_mech.recipes.comparing import INSIDE
 from icl_mech.recipes.recipe import MEAN
 from icl_mech.recipes.reproducing import _grids
+from icl_mech.recipes.table import laid_out
 from icl_mech.studies import published
 from icl_mech.tasks import known_tasks
 from tests.said import Words
@@ -71,14 +74,19 @@ RECIPES = recipes()
 def test_a_recipe_names_what_is_there(name):
     own = RECIPES[name]
     assert own.name == name
-    assert {*own.models} <= {known.name for known in known_models()}
+    loadable = {*own.models} & {known.name for known in known_models()}
+    assert loadable == (set() if own.unnamed else {*own.models})
     known = {task.name: task.offline for task in known_tasks()}
+    if isinstance(own.sweep.get("tasks"), dict):  # texts of its own
+        known |= dict.fromkeys(own.sweep["tasks"], True)
     assert {*own.tasks} <= {*known}
     assert {*own.offline["tasks"]} <= {*own.tasks}
     assert all(known[task] for task in own.offline["tasks"].values())
     assert own.notes
     assert all(len(number.name) < 90 for number in own.numbers)
     assert len({number.name for number in own.numbers}) == len(own.numbers)
+    places = [(number.row, number.column, number.along) for number in own.numbers]
+    assert all(places.count(place) == 1 for place in places if any(place))
 
 
 def test_every_recipe_stands_in_the_list_of_the_papers_and_the_rest_says_why():
@@ -151,6 +159,8 @@ def test_means_are_those_of_the_tasks():
         ("{films: reviews}", "{film: reviews}", "offline film"),
         ("least: 4", "least: 4\ngrids: [{measurements: [flow]}]", "measurements of grids"),
         ("numbers:\n", "numbers: 3\nnotes:\n", "numbers=3"),
+        ("quantity: compare_compression.full", "along: label\n    quantity: compare_compression.full", "along and published"),
+        ("least: 4", "least: 4\nshow: [flaw]", "show flaw"),
         ("title: Accuracy of films", "- a", "no YAML"),
     ],
 )  # fmt: skip
@@ -169,6 +179,8 @@ def test_names_models_and_scales_are_refused_before_anything_runs(tmp_path):
         reproduce("lw-table-9", "gpt2", out=tmp_path / "x")
     with WORDS.raises(SweepError, "names_models_scales_refused_2", "No", "'all'", "2", "'offline'"):
         reproduce("lw-table-1", out=tmp_path / "x")
+    with WORDS.raises(SweepError, "all_but_unnamed", "'all'"):
+        reproduce("ot-tuned", "all", tasks="offline", out=tmp_path / "x")
     with WORDS.raises(SweepError, "names_models_scales_refused_3", "2.0"):
         reproduce("lw-table-1", "gpt2", scale=2.0, out=tmp_path / "x")
     assert list(tmp_path.iterdir()) == []
@@ -295,10 +307,12 @@ def test_what_is_not_the_paper_s_gets_no_difference(run, model, tmp_path):
     assert len(other.rows[0].why) == 2
     WORDS.exactly(other.rows[0].why, "another_model_and_one_set")
     tasks = reproduce(path, {"gpt2-xl": model}, tasks="offline", out=tmp_path / "b", **how)
-    assert [row.task for row in tasks.rows] == ["reviews", MEAN, MEAN]
+    # The mean over one task is that task's.
+    assert [row.task for row in tasks.rows] == ["reviews"] * 3
+    assert [row.paper_task for row in tasks.rows] == ["films", MEAN, MEAN]
     assert "other tasks" in tasks.rows[0].why
     mine = reproduce(path, {"gpt2-xl": model}, tasks=["reviews"], out=tmp_path / "c", **how)
-    assert {row.task for row in mine.rows} == {MEAN}
+    assert {row.task for row in mine.rows} == {"reviews"}
     for found in (other, tasks, mine):
         assert all(math.isnan(row.difference) for row in found.rows)
         WORDS(found.lead, "what_paper_s_gets")
@@ -341,7 +355,7 @@ def test_the_page_holds_numbers_verdicts_notes_and_protocol(run, model, tmp_path
     WORDS(text, "page_holds_numbers_verdicts", "2")
     WORDS(text, "page_holds_numbers_verdicts_2", "2023", "2305.14160", "9")
     WORDS(text, "paper_gives_no_number")
-    for part in (INSIDE, "differs by", "as printed", "2 tasks"):
+    for part in (INSIDE, "+0.00", "*: the published", "as printed", "2 tasks"):
         assert part in text, part
     frame = run.to_pandas()
     assert frame.paper.tolist()[:2] == [50.0, 50.0]
@@ -352,3 +366,109 @@ def test_measurements_are_those_of_the_file(tmp_path):
     path = written(tmp_path)
     path.write_text(path.read_text().replace("measurements: [", "measurements: [predict, ", 1))
     assert next(_grids(recipe(path), None, 1.0))["measurements"][0] == Predict()
+
+
+# --- the table for a paper ---
+
+
+def texts_of(found):
+    table, notes = laid_out(found.rows, "")
+    return table.columns, table.rows, " ".join(notes)
+
+
+def test_the_table_has_the_paper_s_rows_and_columns_and_says_each_reason_once(run, model, tmp_path):
+    own = run.rows[0].own.value
+    heads, (here, published, apart, loyalty), notes = texts_of(
+        edited(run, model, tmp_path, films=own, mean=own + 200)
+    )
+    assert heads == ("", "", "films", "mean over tasks")
+    assert [line[:2] for line in (here, published, apart)] == [
+        ("accuracy", "here"), ("", "published"), ("", "difference"),
+    ]  # fmt: skip
+    assert here[2] == run.rows[0].here
+    assert (published[2], apart[2]) == (f"{own:.2f}", "+0.00")
+    assert apart[3].endswith("*")
+    # The paper gives no loyalty: a letter for the reason, which a note explains.
+    assert loyalty[0] == "label loyalty"
+    assert loyalty[3].endswith("] (a)")
+    WORDS(notes, "table_notes")
+    alone = reproduce(
+        written(tmp_path), {"tiny": model}, out=tmp_path / "x", scale=0.1, progress=False
+    )
+    notes = texts_of(alone)[2]
+    for summary in (alone.summary(), alone.page().sections[0].caption, alone.to_latex()):
+        assert summary.lower().count("another model") == 1
+        assert summary.lower().count("one set of") == 1
+    assert notes.lower().count("another model") == 1
+
+
+def test_numbers_along_an_axis_are_rows_of_the_table(run):
+    whole = run.recipe.numbers[1]
+    numbers = [
+        replace(whole, column=what, along="method", at={}, quantity=f"compare_compression.{name}")
+        for what, name in (("label", "label_loyalty"), ("word", "word_loyalty"))
+    ]
+    found = replace(run, recipe=replace(run.recipe, numbers=numbers))
+    heads, lines, _ = texts_of(found)
+    assert heads == ("", "label", "word")
+    assert [line[0] for line in lines] == ["hidden_anchor"]
+    # The same number as with the label given.
+    assert lines[0][1].split(" (")[0] == run.rows[2].here
+    lost = replace(numbers[0], along="layer")
+    (row,) = replace(run, recipe=replace(run.recipe, numbers=[lost])).rows
+    assert row.here == "–"
+    WORDS.exactly(row.why[1:], "no_single_value")
+
+
+def test_the_report_shows_figures_of_the_first_run_where_the_recipe_asks(run):
+    plain = [section.key for section in run.page().sections]
+    shown = replace(run, recipe=replace(run.recipe, show=["compare_compression"]))
+    keys = [section.key for section in shown.page().sections]
+    assert {*plain} < {*keys}
+    more = [own for own in shown.page().sections if own.key not in plain]
+    assert all(own.key.startswith("first-compare_compression") for own in more)
+    assert all(own.caption.endswith(f"{run.sweep.plan[0].title}.") for own in more)
+
+
+def test_a_run_without_a_value_is_left_out_of_the_mean_and_the_dash_is_explained(run, monkeypatch):
+    number = replace(run.recipe.numbers[1], at={}, undefined="it was lost")
+    result = type(run.sweep.analysis(run.sweep.plan[0])["compare_compression"])
+    number = replace(number, quantity="compare_compression.of_test")
+    lost = ["plots"]
+    monkeypatch.setattr(
+        result,
+        "of_test",
+        property(
+            lambda own: math.nan if own.provenance["prompts"]["task"]["name"] in lost else 0.5
+        ),
+        raising=False,
+    )
+    found = replace(run, recipe=replace(run.recipe, numbers=[number]))
+    (row,) = found.rows
+    assert row.own.value == 0.5
+    WORDS.exactly(row.why, "left_out_of_mean", "2 of 4", "plots")
+    # The figures' means are over the same runs.
+    assert {item.task for item in row.lost} == {"plots"}
+    WORDS(found.page().origin.limits, "figures_leave_out", "plots")
+    averages = [own.numbers for own in found.page().sections if own.numbers is not None][1:]
+    assert averages
+    assert all({*frame["items"]} == {2} for frame in averages)
+    lost.append("films")
+    (row,) = (found := replace(found)).rows
+    assert row.here == "–"
+    WORDS.exactly(row.why, "no_value_at_all")
+    (line,), notes = texts_of(found)[1:]
+    assert line[-1] == "–"
+    WORDS(notes, "dash_explained")
+
+
+def test_the_latex_table_stands_alone_and_its_caption_says_what_it_is(run, tmp_path):
+    run.to_latex(tmp_path / "table.tex")
+    text = (tmp_path / "table.tex").read_text()
+    assert text == run.to_latex()
+    WORDS(text, "latex_caption", run.sweep.plan[0].n)
+    rows = [line for line in text.splitlines() if line.endswith(r"\\")]
+    assert {line.count(" & ") for line in rows} == {3}
+    assert text.count("{") - text.count(r"\{") == text.count("}") - text.count(r"\}")
+    begun = re.findall(r"\\begin\{([^}]+)\}", text)
+    assert begun == re.findall(r"\\end\{([^}]+)\}", text)[::-1]
