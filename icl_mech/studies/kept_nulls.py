@@ -19,8 +19,8 @@ from icl_mech.interventions import Intervention
 from icl_mech.measurements.base import AnyMeasurement
 from icl_mech.measurements.provenance import Identity
 from icl_mech.measurements.running import Prompts
-from icl_mech.models import LanguageModel
 from icl_mech.model_sources import cache_folder
+from icl_mech.models import LanguageModel
 from icl_mech.results import Result
 
 PACKAGE = Path(__file__).parents[1]
