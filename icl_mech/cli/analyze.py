@@ -95,6 +95,15 @@ def analyze(
             "the initial number.",
         ),
     ] = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            rich_help_panel=_STUDY,
+            metavar="TIME",
+            help="Measure as many of the prompts, then untrained networks, as fit into a time such as "
+            "'2 min'; a note says what was left out.",
+        ),
+    ] = None,
     own: OwnOptions,
     model: ModelOptions,
     task: TaskOptions,
@@ -106,12 +115,15 @@ def analyze(
     """Analyse one model on one task; write results and an HTML report to a folder."""
     check_names(model, task if texts.texts is None else None)
     chosen, besides = _chosen(study), own_measurements(own)
+    from icl_mech.studies.budget import check_budget
     from icl_mech.studies.until import goal_of
     from icl_mech.studies.untrained import check_nulls
 
     width = _width(until) if until is not None else None
-    with in_options({"until": "--until", "most": "--most", "nulls": "--nulls"}):
+    options = {"until": "--until", "most": "--most", "nulls": "--nulls", "budget": "--budget"}
+    with in_options(options):
         check_nulls(nulls)
+        check_budget(budget, until)
         goal_of(chosen, besides, width, most)
     if prompts.shots == 0 or total_of(prompts) == 0:
         raise typer.BadParameter(
@@ -138,6 +150,7 @@ def analyze(
             threshold=threshold,
             until=width,
             most=most,
+            budget=budget,
             seed=prompts.seed,
             **options,
         )

@@ -1,6 +1,7 @@
 """`analyze`: a study of one model on one set of prompts, as one `Analysis`."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path as FilePath
 from typing import Any, get_type_hints
 
@@ -18,6 +19,7 @@ from icl_mech.prompts import PromptBatch
 from icl_mech.studies.analysis import Analysis
 from icl_mech.studies.anchors import ANCHORS
 from icl_mech.studies.bench import Bench, prepared_folder
+from icl_mech.studies.budget import check_budget, in_budget, show_first
 from icl_mech.studies.causal import CAUSAL
 from icl_mech.studies.contextualise import CONTEXTUALISE
 from icl_mech.studies.flow import FLOW
@@ -31,6 +33,7 @@ from icl_mech.studies.measuring import (
     check_values,
     measure,
 )
+from icl_mech.studies.nulls import usual_nulls
 from icl_mech.studies.overthinking import OVERTHINKING
 from icl_mech.studies.study import Study, settle, study_named
 from icl_mech.studies.until import goal_of, in_stages
@@ -80,6 +83,7 @@ def analyze(
     threshold: float = HALF,
     until: float | int | Mapping[str, float | int] | None = None,
     most: Count | None = None,
+    budget: str | float | int | None = None,
     wait: bool | int | float = True,
     plan: bool = False,
 ) -> Analysis:
@@ -129,12 +133,16 @@ def analyze(
             numbers are those of one run with the final number of prompts, at the cost of all stages. See
             `icl_mech.studies.until`.
         most: Maximum number of prompts that `until` may measure at once (default: four times the first stage).
+        budget: A time such as `"2 min"` or seconds: as many of the prompts, from the first on, as fit, then untrained
+            networks; a note says what was left out and what more time would buy. The first eight prompts are measured to
+            learn what a prompt costs; in a notebook their first figure is shown meanwhile. See
+            `icl_mech.studies.budget`.
         wait: While another thread runs this model: True waits, False raises at once, a number
             waits at most that many seconds.
         plan: Run nothing; return the `Forecast` of rows, time, memory and disk instead.
 
     Raises:
-        RunError: unknown study, one untrained network, or an impossible width or budget.
+        RunError: unknown study, one untrained network, or an impossible width, number of prompts or budget.
         IclMechError: model, prompts or variants that would give wrong numbers.
     """
     chosen = study_named(study)
@@ -158,20 +166,37 @@ def analyze(
     check_nulls(chosen_options["nulls"])
     adapted = adapt(model)
     goal = goal_of(chosen, measurements, chosen_options["until"], chosen_options["most"])
+    check_budget(budget, until)
 
-    def run(data: Prompts, folder: str | FilePath | None) -> Bench:
+    def run(data: Prompts, folder: str | FilePath | None, **changed: Any) -> Bench:
         bench = Bench(adapted, options, prepared_folder(folder))
         for measurement in measurements:
             Item.checked(measurement, adapted, data, options)
-        chosen.run(bench, data, measurements, **chosen_options)
+        chosen.run(bench, data, measurements, **chosen_options | changed)
         return bench
+
+    def preview(bench: Bench, data: Prompts) -> None:
+        if progress is not False:
+            show_first(analysis_of(replace(bench, out=None), data, making, about), chosen.first)
 
     about: dict[str, Any] = {"study": chosen.name}
     if isinstance(study, str) and is_address(study):
         about["study_at"] = study
     with Overall(f"{chosen.name.replace('_', ' ')} study", progress):
-        if goal is None:
+        if budget is not None:
+            wanted = usual_nulls(adapted) if nulls is None else nulls
+            networks = wanted if "nulls" in chosen.options else 0
+            bench, data, about["budget"] = in_budget(
+                budget,
+                prompts,
+                networks,
+                lambda some, folder, count: run(some, folder, nulls=count),
+                out,
+                preview,
+            )
+        elif goal is not None:
+            bench, data, about["until"] = in_stages(goal, prompts, model, run, out)
+        else:
             return analysis_of(run(prompts, out), prompts, making, about)
-        bench, data, record = in_stages(goal, prompts, model, run, out)
-    about |= {"until": record, "setup": making.done(adapted, prompts)["setup"]}
+    about["setup"] = making.done(adapted, prompts)["setup"]
     return analysis_of(bench, data, making, about)

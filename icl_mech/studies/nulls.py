@@ -86,7 +86,7 @@ def add_untrained(bench: Bench, data: Prompts, wanted: Wanted, nulls: int | None
     left: dict[str, tuple[AnyMeasurement[Any, Any], Prompts]] = {}
     for name, (measurement, most) in wanted.items():
         if not _kept(bench, name, count):
-            left[name] = (measurement, _first(data, most))
+            left[name] = (measurement, first_of(data, most))
     try:
         new_results = untrained_results(bench.model, left, count, bench.options)
         for name, results in new_results.items():
@@ -162,7 +162,8 @@ def untrained_results(
     return results
 
 
-def _first(data: Prompts, most: int) -> Prompts:
+def first_of(data: Prompts, most: int) -> Prompts:
+    """The first prompts, at most this many; of a pair, of both sides."""
     if isinstance(data, tuple):
         true, false = (side[: min(most, len(side))] for side in data)
         return true, false

@@ -1,0 +1,187 @@
+"""`budget=`: as many of the prompts, and as many untrained networks, as a time allows.
+
+Two stages: the first few prompts show what a prompt costs and give a first figure; then as many as fit are measured
+from scratch, so that the numbers are those of one run with that many prompts. The choice depends on times alone,
+never on a result.
+"""
+
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from math import inf, sqrt
+from pathlib import Path
+from typing import Any
+
+from icl_mech.checking import shown
+from icl_mech.engine.progress import duration
+from icl_mech.errors import RunError
+from icl_mech.frontend import in_notebook
+from icl_mech.measurements.running import Prompts
+from icl_mech.models.rehearsal import stage
+from icl_mech.results.wording import counted
+from icl_mech.studies.analysis import Analysis
+from icl_mech.studies.bench import Bench, prepared_folder
+from icl_mech.studies.nulls import first_of
+
+FIRST = 8
+"""Number of prompts of the first stage."""
+
+ENOUGH = 24
+"""Number of prompts that come before untrained networks."""
+
+PLANNED = 0.85
+"""Fraction of the time left for which the second stage is planned: eight prompts give a rough estimate."""
+
+UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0}
+
+Run = Callable[[Prompts, Path | None, int], Bench]
+"""Measures prompts, with a folder for finished results and a number of untrained networks."""
+
+
+def seconds_of(budget: object) -> float:
+    """Seconds of a budget such as `"2 min"`, `"90 s"`, `"1.5 h"` or 90.
+
+    Raises:
+        RunError: another text, or no positive number.
+    """
+    text = re.fullmatch(r"\s*([0-9.]+)\s*(s|min|h)\s*", budget) if isinstance(budget, str) else None
+    seconds: Any = budget
+    if text is not None and text[1].count(".") <= 1 and text[1] != ".":
+        seconds = float(text[1]) * UNITS[text[2]]
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < inf:
+        raise RunError(
+            f"budget={shown(budget)} is not a time; write for example budget='2 min', '90 s', '1 h', or seconds as "
+            "a number above 0."
+        )
+    return float(seconds)
+
+
+def check_budget(budget: object, until: object) -> None:
+    """Reject what is no time, and two rules for the number of prompts.
+
+    Raises:
+        RunError: says which.
+    """
+    if budget is None:
+        return
+    seconds_of(budget)
+    if until is not None:
+        raise RunError(
+            "until= adds prompts until intervals are narrow, and budget= limits the time; give one of them."
+        )
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What the first stage shows about the rest.
+
+    Attributes:
+        each: Seconds of a prompt, at most: costs that do not depend on their number are counted in.
+        network: Seconds of an untrained network, at most: it repeats measurements of the first stage.
+    """
+
+    each: float
+    network: float
+
+    def fitting(self, left: float, total: int, networks: int) -> tuple[int, int]:
+        """The number of prompts and of untrained networks that fit into some seconds; 0 prompts if none do."""
+        able, with_networks = left / self.each, (left - networks * self.network) / self.each
+        if with_networks >= min(total, ENOUGH):
+            return min(total, int(with_networks)), networks
+        return min(total, int(able)), 0
+
+
+def in_budget(
+    budget: object,
+    prompts: Prompts,
+    networks: int,
+    run: Run,
+    out: str | Path | None,
+    preview: Callable[[Bench, Prompts], None],
+) -> tuple[Bench, Prompts, dict[str, Any]]:
+    """Measure as many prompts as fit; return the bench, its prompts, and a record.
+
+    A forecast counts the first stage and all prompts.
+
+    Args:
+        budget: The time, for both stages.
+        prompts: All prompts; the first ones are measured.
+        networks: Number of untrained networks, if there is time for them.
+        run: Measures prompts.
+        out: Folder of the run.
+        preview: Shows the first stage.
+
+    Raises:
+        RunError: a budget that is no time.
+    """
+    seconds, began = seconds_of(budget), time.monotonic()
+    total = len(prompts[0] if isinstance(prompts, tuple) else prompts)
+    n, made, kept = min(FIRST, total), 0, prepared_folder(out)
+    data = first_of(prompts, n)
+    bench = run(data, None, 0)
+    taken = time.monotonic() - began
+    costs = Costs(taken / n, taken)
+    more, made = costs.fitting(PLANNED * (seconds - taken), total, networks)
+    if (rehearsal := stage()) is not None:
+        rehearsal.depends[f"budget=, counted with all {total} prompts"] = None
+        more, made = total, networks
+    if more > n or (made and more == n):
+        preview(bench, data)
+        n, data = more, first_of(prompts, more)
+        bench = run(data, kept, made)
+    else:
+        made = 0
+        bench = replace(bench, out=kept)
+        for name, result in bench.results.items():
+            bench.keep(name, result)
+    record = {
+        "seconds": seconds,
+        "spent": time.monotonic() - began,
+        "n": n,
+        "of": total,
+        "networks": made,
+        "networks_of": networks,
+        "all_prompts": costs.each * total,
+        "all_networks": costs.network * networks,
+    }
+    bench.notes.append(_note(record))
+    return bench, data, record
+
+
+def show_first(analysis: Analysis, named: Sequence[str]) -> None:
+    """In a notebook, show a first figure while the other prompts are measured.
+
+    Args:
+        analysis: The results of the first stage.
+        named: Results whose figures come first.
+    """
+    if not in_notebook():
+        return
+    from icl_mech.plots import show
+
+    name = next((name for name in (*named, *analysis) if name in analysis), "")
+    if name:
+        show(f"First {analysis.title}", analysis.plot(name))
+
+
+def _note(record: dict[str, Any]) -> str:
+    """What was measured, what was left out, and what more time would buy."""
+    n, total = record["n"], record["of"]
+    text = (
+        f"budget: {n} of {counted(total, 'prompt')} were measured in {duration(record['spent'])}, of "
+        f"{duration(record['seconds'])} allowed."
+    )
+    if record["spent"] > record["seconds"] and n <= FIRST:
+        text += " No smaller number of prompts is measured."
+    if n < total:
+        text += (
+            f" All {total} would take at most {duration(record['all_prompts'])}, and intervals would be about "
+            f"{sqrt(n / total):.2f} times as wide."
+        )
+    if left := record["networks_of"] - record["networks"]:
+        text += (
+            f" {counted(left, 'untrained network')} to compare flow and attention with would take at most "
+            f"{duration(record['all_networks'])} more."
+        )
+    return text
