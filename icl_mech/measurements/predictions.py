@@ -238,7 +238,11 @@ class Predict(Measurement[Predictions]):
             )
         if not self._differs(data) or not self.score:
             return result
-        sums = {label: scores.log_prob for label, (scores,) in zip(labels, words, strict=False)}
+        sums = {
+            (row, label): log_prob
+            for label, (scores,) in zip(labels, words, strict=False)
+            for row, log_prob in enumerate(scores.log_prob)
+        }
         _, log_probs, *_ = scored(first, sums, data, self.score)
         if data.answer_kind == "vocabulary":
             return replace(result, log_probs=log_probs)

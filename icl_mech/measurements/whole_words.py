@@ -6,7 +6,7 @@ under the same interventions. Source: `first` is the papers' choice; `mean` is t
 length (Brown et al. 2020, §2.4).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -23,6 +23,9 @@ from icl_mech.prompts import PromptBatch, WordScore
 
 Change = Callable[[PromptBatch], PromptBatch]
 """A function that changes prompts after their targets."""
+
+Sums = dict[tuple[int, int], Tensor]
+"""Log-probability of a whole word, by prompt and class."""
 
 
 def whole_words(
@@ -49,13 +52,20 @@ def whole_words(
         return values
     longer = longer_words(prompts)
     jobs = [[label] for label in longer] if apart else [[*longer]] * bool(longer)
-    sums: list[dict[int, Tensor]] = [{} for _ in values]
+    sums: list[Sums] = [{} for _ in values]
     for labels in jobs:
-        words = [word for label in labels for word in longer[label]]
-        rows = PromptBatch(prompts.prompts * len(labels), prompts.source)
+        run = [
+            (label, row)
+            for label in labels
+            for row, word in enumerate(longer[label])
+            if apart or len(word) > 1
+        ]
+        words = [longer[label][row] for label, row in run]
+        rows = PromptBatch(tuple(prompts.prompts[row] for _, row in run), prompts.source)
         read = again(word_pass(rows, words, "label words"), partial(followed, words=words))
         for by_class, (scores,) in zip(sums, read, strict=True):
-            by_class.update(zip(labels, scores.log_prob.split(len(prompts)), strict=True))
+            for (label, row), log_prob in zip(run, scores.log_prob, strict=True):
+                by_class[row, label] = log_prob
     whole = [[*row] for row in values]
     for by_class, scores in zip(sums, whole, strict=True):
         for place in places:
@@ -74,26 +84,25 @@ def longer_words(prompts: PromptBatch) -> dict[int, list[Word]]:
     }
 
 
-def scored(read: Read, sums: Mapping[int, Tensor], prompts: PromptBatch, score: WordScore) -> Read:
+def scored(read: Read, sums: Sums, prompts: PromptBatch, score: WordScore) -> Read:
     """Values of `PredictionReading` with log-probabilities of whole words in place of first tokens' logits.
 
     Args:
         read: Values of the reading.
-        sums: Log-probabilities of the words that have several tokens, by class.
+        sums: Log-probabilities of the words that have several tokens, by prompt and class.
         prompts: The prompts of the run.
         score: `sum` or `mean`.
     """
     _, first, top_tokens, top_log_probs = read
-    columns = [sums.get(label, first[:, label]) for label in range(prompts.n_labels)]
-    scores = torch.stack(columns, dim=1)
+    scores = first.clone()
+    if sums:
+        scores[tuple(map(list, zip(*sums, strict=True)))] = torch.stack([*sums.values()]).to(scores)
     if score == "mean":
         scores = scores / torch.tensor([[len(word) for word in p.label_words] for p in prompts])
     return scores, scores, top_tokens, top_log_probs
 
 
-def _answers(
-    read: Answers, sums: Mapping[int, Tensor], prompts: PromptBatch, score: WordScore
-) -> Answers:
+def _answers(read: Answers, sums: Sums, prompts: PromptBatch, score: WordScore) -> Answers:
     """Values of `AnswerReading` rescored in the same way as by `scored`."""
     first, nothing = read.label_logits - read.log_sum[:, None], torch.empty(0)
     as_read = nothing, first, nothing, nothing

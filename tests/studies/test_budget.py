@@ -1,13 +1,14 @@
 """`budget=`: the largest run that fits into a time, and what is said about the rest."""
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 
 import icl_mech as icl
 from icl_mech.errors import RunError
+from icl_mech.measurements.base import Options
+from icl_mech.models import adapt
 from icl_mech.studies import budget
+from icl_mech.studies.bench import Bench
 from icl_mech.studies.budget import Costs, in_budget, seconds_of
 from tests.said import Words
 from tests.tiny import tiny_model
@@ -43,27 +44,30 @@ def test_what_is_no_time_is_refused(given):
 
 def test_networks_come_after_enough_prompts():
     costs = Costs(each=1.0, network=10.0)
-    assert costs.fitting(100, total=50, networks=3) == (50, 3)
-    assert costs.fitting(60, total=50, networks=3) == (30, 3)
-    assert costs.fitting(54, total=50, networks=3) == (24, 3)
-    assert costs.fitting(53, total=50, networks=3) == (50, 0)  # 23 prompts with networks are too few
-    assert costs.fitting(40, total=50, networks=3) == (40, 0)
-    assert costs.fitting(45, total=10, networks=3) == (10, 3)  # these are all
+    assert costs.fitting(100.0, total=50, networks=3) == (50, 3)
+    assert costs.fitting(60.0, total=50, networks=3) == (30, 3)
+    assert costs.fitting(54.0, total=50, networks=3) == (24, 3)
+    assert costs.fitting(53.0, total=50, networks=3) == (
+        50,
+        0,
+    )  # 23 prompts with networks are too few
+    assert costs.fitting(40.0, total=50, networks=3) == (40, 0)
+    assert costs.fitting(45.0, total=10, networks=3) == (10, 3)  # these are all
     assert costs.fitting(0.5, total=50, networks=3) == (0, 0)
 
 
 class Clock:
     """A second per prompt, and eight per network."""
 
-    def __init__(self, monkeypatch):
-        self.now = 0.0
+    def __init__(self, monkeypatch, model):
+        self.now, self.model = 0.0, adapt(model)
         monkeypatch.setattr(budget.time, "monotonic", lambda: self.now)
         self.runs = []
 
     def run(self, data, folder, networks):
         self.runs.append((len(data), networks))
         self.now += len(data) + 8 * networks
-        return SimpleNamespace(results={}, notes=[], out=folder)
+        return Bench(self.model, Options(), folder)
 
 
 @pytest.mark.parametrize(
@@ -76,9 +80,8 @@ class Clock:
         (5, [(8, 0)], "over_time"),
     ],
 )
-def test_what_fits_is_measured(monkeypatch, prompts, seconds, runs, note):
-    clock, seen = Clock(monkeypatch), []
-    monkeypatch.setattr(budget, "replace", lambda bench, out: bench)
+def test_what_fits_is_measured(monkeypatch, model, prompts, seconds, runs, note):
+    clock, seen = Clock(monkeypatch, model), []
     bench, data, record = in_budget(
         seconds, prompts, 2, clock.run, None, lambda bench, data: seen.append(len(data))
     )
