@@ -3,8 +3,10 @@
 import math
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 from icl_mech.errors import SweepError, TaskError
 from icl_mech.measurements import Predict
@@ -472,3 +474,25 @@ def test_the_latex_table_stands_alone_and_its_caption_says_what_it_is(run, tmp_p
     assert text.count("{") - text.count(r"\{") == text.count("}") - text.count(r"\}")
     begun = re.findall(r"\\begin\{([^}]+)\}", text)
     assert begun == re.findall(r"\\end\{([^}]+)\}", text)[::-1]
+
+
+def test_a_value_without_spread_has_no_interval(run, monkeypatch):
+    monkeypatch.setattr(type(run.sweep), "average", lambda *given, **more: Flat())
+    row = replace(run).rows[0]
+    assert row.here == "50.00"
+    assert "it has no interval" in row.why
+
+
+class Flat:
+    """An average whose ends are its value."""
+
+    axes, labels = (), ()
+
+    def one(self):
+        half = torch.tensor(0.5)
+        return SimpleNamespace(
+            value=half, low=half, high=half, items=99, counts={"seed": 2, "task": 9}
+        )
+
+    def basis(self, cell):
+        return "one run"
