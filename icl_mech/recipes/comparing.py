@@ -159,7 +159,9 @@ class Reproduction(Paged):
             if not math.isfinite(value[0]):
                 runs = "at least one run" if number.along else "any run"
                 yield words, UNDEFINED, basis, [_lacking(runs, number), *why], lost
-            elif not all(map(math.isfinite, value)) or value[1] == value[2]:
+            elif not all(map(math.isfinite, value)) or math.isclose(
+                value[1], value[2], rel_tol=1e-6
+            ):
                 alone = Interval(value[0], math.nan, math.nan)
                 yield words, alone, basis, ["it has no interval", *why], lost
             else:
