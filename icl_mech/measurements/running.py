@@ -253,6 +253,11 @@ def _work(job: Pass) -> float:
     return len(job.prompts) * count * each
 
 
+def work_of(item: Item, model: LanguageModel) -> float:
+    """Approximate cost of the passes that a measurement asks for first, in forward passes over 100 tokens."""
+    return sum(map(_work, item.measurement.passes(model, item.data)), 0.0)
+
+
 def _losses(readings: Sequence[AnyReading]) -> set[str]:
     return {reading.loss for reading in readings if isinstance(reading, GradientReading)}
 

@@ -35,7 +35,7 @@ from icl_mech.studies.claim import DIFFERENCE, Claim, Effect, Run
 from icl_mech.studies.competence import DOES
 from icl_mech.studies.flow import FLOW, GIVEN, measurements
 from icl_mech.studies.judge import Verdict
-from icl_mech.studies.nulls import PROMPTS, Wanted, add_untrained
+from icl_mech.studies.nulls import PROMPTS, Wanted, add_untrained, announce_untrained
 from icl_mech.studies.published import PublishedNumbers, label_words_numbers
 from icl_mech.studies.sentences import Facts, headline, sentences
 from icl_mech.studies.shares import by_windows, carried, lost
@@ -56,6 +56,12 @@ def _steps(
     nulls: int | None = None,
 ) -> None:
     """Measure everything in the paper; measurements that the prompts do not allow are left out with a note."""
+    untrained: Wanted = {
+        "flow": (Flow(loss, reduction), PROMPTS),
+        "isolation": (Isolation(seed=seed), PROMPTS),
+        "extraction": (Extraction(), 3 * PROMPTS),
+    }
+    announce_untrained(bench, prompts, untrained, nulls)
     width = max(1, bench.model.info.n_layers // 6)
     bench.measure(
         prompts,
@@ -71,11 +77,6 @@ def _steps(
             Reweighting(seed=seed),
         ),
     )
-    untrained: Wanted = {
-        "flow": (Flow(loss, reduction), PROMPTS),
-        "isolation": (Isolation(seed=seed), PROMPTS),
-        "extraction": (Extraction(), 3 * PROMPTS),
-    }
     add_untrained(bench, prompts, untrained, nulls)
     if prompts.has_answers:
         bench.keep("published", label_words_numbers(bench.results))

@@ -8,6 +8,7 @@ the threshold for claims about flow is in `untrained`.
 import gc
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, ClassVar
@@ -15,10 +16,11 @@ from typing import Any, ClassVar
 import torch
 
 from icl_mech._typing import Float
+from icl_mech.engine.progress import expect
 from icl_mech.errors import IclMechError, ResultError
 from icl_mech.measurements.base import AnyMeasurement, Options
 from icl_mech.measurements.provenance import Identity
-from icl_mech.measurements.running import Prompts, measured
+from icl_mech.measurements.running import Item, Prompts, measured, work_of
 from icl_mech.measurements.saliency.flow import FlowScores
 from icl_mech.models import LanguageModel
 from icl_mech.models.adapt import untrained
@@ -97,6 +99,37 @@ def add_untrained(bench: Bench, data: Prompts, wanted: Wanted, nulls: int | None
         bench.notes.append(f"Untrained networks left out: {error}")
 
 
+def announce_untrained(bench: Bench, data: Prompts, wanted: Wanted, nulls: int | None) -> None:
+    """Announce the work of untrained networks that are measured later, so that progress counts it from the start."""
+    count = usual_nulls(bench.model) if nulls is None else nulls
+    if stage() is not None:
+        return
+    for measurement, most in wanted.values():
+        with suppress(IclMechError):  # raised, or noted, where they are measured
+            first = first_of(data, most)
+            item = Item.checked(measurement, bench.model, first, bench.options)
+            places = (
+                KeptNull(bench.model, measurement, first, bench.options.interventions, seed)
+                for seed in range(count)
+            )
+            expect(work_of(item, bench.model) * sum(_known(place) is None for place in places))
+
+
+def _known(place: KeptNull) -> Result | None:
+    """A result that was measured before; None if there is none."""
+    result = _KNOWN[place.identity] if place.identity in _KNOWN else place.load()
+    if result is not None:
+        _remember(place, result)
+    return result
+
+
+def _remember(place: KeptNull, result: Result) -> None:
+    if stage() is None:
+        if len(_KNOWN) >= MOST_KNOWN:
+            _KNOWN.clear()
+        _KNOWN[place.identity] = result
+
+
 def _kept(bench: Bench, name: str, count: int) -> bool:
     """True if the folder holds all untrained results for this result, which are then put on the bench."""
     result = bench.results[name]
@@ -134,25 +167,24 @@ def untrained_results(
     Raises:
         IclMechError: a measurement rejects them, or no untrained network can be made of this model.
     """
-    how = vars(replace(options, progress=False))
+    how = vars(options)
     results: dict[str, list[Result]] = {name: [] for name in wanted}
     for seed in range(count):
         network: Any = None
         for name, (measurement, data) in wanted.items():
             kept = KeptNull(model, measurement, data, options.interventions, seed)
-            result = _KNOWN[kept.identity] if kept.identity in _KNOWN else kept.load()
+            result = _known(kept)
             if result is None:
                 network = untrained(model.wrapped, seed) if network is None else network
+                # `measured` announces it again.
+                expect(-work_of(Item.checked(measurement, model, data, options), model))
                 with warnings.catch_warnings():
                     # Warnings about the prompts were already given for the model.
                     warnings.simplefilter("ignore")
                     result = measured(measurement, network, data, **how)
+                _remember(kept, result)
                 if stage() is None:
                     kept.keep(result)
-            if stage() is None:
-                if len(_KNOWN) >= MOST_KNOWN:
-                    _KNOWN.clear()
-                _KNOWN[kept.identity] = result
             results[name].append(result)
         if (
             network is not None and model.info.d_model > SMALL

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import icl_mech as icl
+from icl_mech.engine.progress import Bar, Overall
 from icl_mech.interventions import ZeroHeads
 from icl_mech.measurements import provenance
 from icl_mech.measurements.base import Options
@@ -184,3 +185,29 @@ def test_a_shipped_result_is_what_its_network_gives(shipped, monkeypatch):
 @pytest.mark.parametrize("command", shipped_nulls.COMMANDS)
 def test_every_documented_command_is_covered(command):
     assert all(one.shipped.is_dir() for one in shipped_nulls.kept(command))
+
+
+class Shares(Bar):
+    """The fractions that a bar shows."""
+
+    def __init__(self):
+        self.seen = []
+
+    def show(self, title, share, words):
+        self.seen.append(share)
+
+
+def test_progress_counts_networks_from_the_start(model, prompts, folder, networks):
+    bar = Shares()
+    with Overall("two studies", True, bar):
+        icl.analyze(model, prompts, nulls=3, progress=True)
+    assert len(networks) == 3
+    assert bar.seen == sorted(bar.seen)
+    assert bar.seen[-1] == pytest.approx(1)
+    assert 0.1 < bar.seen[len(bar.seen) // 2] < 0.9
+    again = Shares()
+    nulls._KNOWN.clear()
+    with Overall("again", True, again):
+        icl.analyze(model, prompts, nulls=3, progress=True)
+    assert again.seen == sorted(again.seen)
+    assert again.seen[-1] == pytest.approx(1)
