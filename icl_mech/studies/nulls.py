@@ -107,12 +107,21 @@ def announce_untrained(bench: Bench, data: Prompts, wanted: Wanted, nulls: int |
     for measurement, most in wanted.values():
         with suppress(IclMechError):  # raised, or noted, where they are measured
             first = first_of(data, most)
-            item = Item.checked(measurement, bench.model, first, bench.options)
+            work = _work(measurement, bench.model, first, bench.options)
             places = (
                 KeptNull(bench.model, measurement, first, bench.options.interventions, seed)
                 for seed in range(count)
             )
-            expect(work_of(item, bench.model) * sum(_known(place) is None for place in places))
+            expect(work * sum(_known(place) is None for place in places))
+
+
+def _work(
+    measurement: AnyMeasurement[Any, Any], model: LanguageModel, data: Prompts, options: Options
+) -> float:
+    """Approximate cost of one untrained network."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # they are given for the model
+        return work_of(Item.checked(measurement, model, data, options), model)
 
 
 def _known(place: KeptNull) -> Result | None:
@@ -177,7 +186,7 @@ def untrained_results(
             if result is None:
                 network = untrained(model.wrapped, seed) if network is None else network
                 # `measured` announces it again.
-                expect(-work_of(Item.checked(measurement, model, data, options), model))
+                expect(-_work(measurement, model, data, options))
                 with warnings.catch_warnings():
                     # Warnings about the prompts were already given for the model.
                     warnings.simplefilter("ignore")
