@@ -125,6 +125,11 @@ def analyze(
         check_nulls(nulls)
         check_budget(budget, until)
         goal_of(chosen, besides, width, most)
+    if budget is not None and output.resume:
+        raise typer.BadParameter(
+            "the number of prompts depends on the time, so there is nothing to continue; leave out --resume.",
+            param_hint="--budget",
+        )
     if prompts.shots == 0 or total_of(prompts) == 0:
         raise typer.BadParameter(
             "a study needs at least one demonstration per class.",

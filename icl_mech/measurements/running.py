@@ -290,8 +290,7 @@ def _made(
         read = varied(job)
         if not whole[0]:
             return [read]
-        numbered = any(change.by_number for variant in variants for change in variant)
-        apart = numbered or job.layout is not None
+        apart = _needs_all(*variants) or job.layout is not None
         return [whole_words(job.prompts, job.readings, read, varied, apart=apart)]
     # Merged passes cost as much as the most expensive of them.
     works = [_work(part) for part in passes]
@@ -305,12 +304,21 @@ def _made(
     (values,) = read = plain(replace(job, readings=readings))
     scored = values
     if any(whole):
-        apart = any(change.by_number for change in (*before, *job.interventions))
+        apart = _needs_all((*before, *job.interventions))
         (scored,) = whole_words(job.prompts, readings, read, plain, apart=apart)
     return [
         [(scored if by_word else values)[place] for place in positions]
         for positions, by_word in zip(places, whole, strict=True)
     ]
+
+
+def _needs_all(*variants: Sequence[Intervention]) -> bool:
+    """True if an intervention depends on the numbers of prompts, or on a mean over all of them."""
+    return any(
+        change.by_number or (change.missing() and change.taken_from() is None)
+        for variant in variants
+        for change in variant
+    )
 
 
 def check_numbers(

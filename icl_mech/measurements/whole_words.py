@@ -43,8 +43,8 @@ def whole_words(
         readings: The readings of the run.
         values: Value of each reading, for each set of interventions.
         again: Runs another pass under the same sets of interventions, with prompts changed by the function.
-        apart: Run one pass per class, in which prompts keep their numbers; else one pass for all, which
-            computes shared prefixes once.
+        apart: Run one pass per class over all prompts, which keep their numbers; else one pass, which computes
+            shared prefixes once, over the prompts whose word has several tokens.
     """
     kinds = (AnswerReading, PredictionReading)
     places = [n for n, reading in enumerate(readings) if isinstance(reading, kinds)]

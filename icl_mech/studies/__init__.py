@@ -190,7 +190,8 @@ def analyze(
                 budget,
                 prompts,
                 networks,
-                lambda some, folder, count: run(some, folder, nulls=count),
+                # Networks that were not asked for are left out with a note if they cannot be made.
+                lambda some, folder, count: run(some, folder, nulls=count and nulls),
                 out,
                 preview,
             )

@@ -8,6 +8,7 @@ never on a result.
 import re
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import inf, sqrt
 from pathlib import Path
@@ -15,10 +16,11 @@ from typing import Any
 
 from icl_mech.checking import shown
 from icl_mech.engine.progress import duration
-from icl_mech.errors import RunError
+from icl_mech.errors import IclMechError, PromptError, RunError
 from icl_mech.frontend import in_notebook
 from icl_mech.measurements.running import Prompts
 from icl_mech.models.rehearsal import stage
+from icl_mech.results import given_path, is_vacant
 from icl_mech.results.wording import counted
 from icl_mech.studies.analysis import Analysis
 from icl_mech.studies.bench import Bench, prepared_folder
@@ -45,10 +47,12 @@ def seconds_of(budget: object) -> float:
     Raises:
         RunError: another text, or no positive number.
     """
-    text = re.fullmatch(r"\s*([0-9.]+)\s*(s|min|h)\s*", budget) if isinstance(budget, str) else None
+    text = (
+        re.fullmatch(r"\s*([0-9.]+)\s*(s|min|h)?\s*", budget) if isinstance(budget, str) else None
+    )
     seconds: Any = budget
     if text is not None and text[1].count(".") <= 1 and text[1] != ".":
-        seconds = float(text[1]) * UNITS[text[2]]
+        seconds = float(text[1]) * UNITS[text[2] or "s"]
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < inf:
         raise RunError(
             f"budget={shown(budget)} is not a time; write for example budget='2 min', '90 s', '1 h', or seconds as "
@@ -77,8 +81,8 @@ class Costs:
     """What the first stage shows about the rest.
 
     Attributes:
-        each: Seconds of a prompt, at most: costs that do not depend on their number are counted in.
-        network: Seconds of an untrained network, at most: it repeats measurements of the first stage.
+        each: Seconds of a prompt: costs that do not depend on their number are counted in.
+        network: Seconds of an untrained network, which repeats some of the measurements of the first stage.
     """
 
     each: float
@@ -113,13 +117,17 @@ def in_budget(
         preview: Shows the first stage.
 
     Raises:
-        RunError: a budget that is no time.
+        RunError: a budget that is no time, or a folder that holds a run.
     """
     seconds, began = seconds_of(budget), time.monotonic()
+    if out is not None and not is_vacant(given_path(out, option="out")):
+        raise RunError(
+            f"{str(out)!r} is not empty, and budget= begins anew, with as many prompts as fit now. Give a new folder, or "
+            "leave out budget= to continue what is there."
+        )
     total = len(prompts[0] if isinstance(prompts, tuple) else prompts)
-    n, made, kept = min(FIRST, total), 0, prepared_folder(out)
-    data = first_of(prompts, n)
-    bench = run(data, None, 0)
+    made, kept = 0, prepared_folder(out)
+    n, data, bench = _first_stage(prompts, total, run)
     taken = time.monotonic() - began
     costs = Costs(taken / n, taken)
     more, made = costs.fitting(PLANNED * (seconds - taken), total, networks)
@@ -127,7 +135,8 @@ def in_budget(
         rehearsal.depends[f"budget=, counted with all {total} prompts"] = None
         more, made = total, networks
     if more > n or (made and more == n):
-        preview(bench, data)
+        if rehearsal is None:
+            preview(bench, data)
         n, data = more, first_of(prompts, more)
         bench = run(data, kept, made)
     else:
@@ -135,7 +144,7 @@ def in_budget(
         bench = replace(bench, out=kept)
         for name, result in bench.results.items():
             bench.keep(name, result)
-    record = {
+    record: dict[str, Any] = {
         "seconds": seconds,
         "spent": time.monotonic() - began,
         "n": n,
@@ -147,6 +156,19 @@ def in_budget(
     }
     bench.notes.append(_note(record))
     return bench, data, record
+
+
+def _first_stage(prompts: Prompts, total: int, run: Run) -> tuple[int, Prompts, Bench]:
+    """Measure a few prompts: eight, or twice and four times as many where these are too few for the study."""
+    n = min(FIRST, total)
+    while True:
+        data = first_of(prompts, n)
+        try:
+            return n, data, run(data, None, 0)
+        except PromptError:
+            if n == total:
+                raise
+        n = min(2 * n, total)
 
 
 def show_first(analysis: Analysis, named: Sequence[str]) -> None:
@@ -161,7 +183,7 @@ def show_first(analysis: Analysis, named: Sequence[str]) -> None:
     from icl_mech.plots import show
 
     name = next((name for name in (*named, *analysis) if name in analysis), "")
-    if name:
+    with suppress(IclMechError):  # it costs no more than the preview
         show(f"First {analysis.title}", analysis.plot(name))
 
 
@@ -176,12 +198,12 @@ def _note(record: dict[str, Any]) -> str:
         text += " No smaller number of prompts is measured."
     if n < total:
         text += (
-            f" All {total} would take at most {duration(record['all_prompts'])}, and intervals would be about "
+            f" All {total} would take about {duration(record['all_prompts'])}, and intervals would be about "
             f"{sqrt(n / total):.2f} times as wide."
         )
     if left := record["networks_of"] - record["networks"]:
         text += (
-            f" {counted(left, 'untrained network')} to compare flow and attention with would take at most "
+            f" {counted(left, 'untrained network')} to compare flow and attention with would take about "
             f"{duration(record['all_networks'])} more."
         )
     return text

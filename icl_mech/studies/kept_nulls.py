@@ -45,6 +45,8 @@ class KeptNull:
 
     Attributes:
         identity: What determines its numbers, without the package's code.
+        may_be_kept: True if all code that determines its numbers is that of this package, TransformerLens and
+            transformers, whose versions are known.
         shipped: The folder it has if it comes with the package. Its name contains the digest of the prompts and
             the wrapper's class, but no versions of libraries: the result's provenance records them.
     """
@@ -68,13 +70,14 @@ class KeptNull:
         lasting = {**parts, **prompts, "model": {**network, "library": wrapper}, "versions": None}
         self.shipped = SHIPPED / _digest(lasting)
         # Code of others may change under the same name.
-        self._ours = all(map(_is_ours, (measurement, *interventions)))
+        ours = all(map(_is_ours, (measurement, *interventions)))
+        self.may_be_kept = ours and not model.has_own_hooks and _is_known(model)
 
     def load(self) -> Result | None:
         """The kept result; None if there is none, or none that can be read."""
         for folder in (self.shipped, self._place()):
-            if folder is not None and folder.is_dir():
-                with suppress(ResultError, OSError):
+            with suppress(ResultError, OSError):
+                if self.may_be_kept and folder is not None and folder.is_dir():
                     return Result.load(folder)
         return None
 
@@ -92,11 +95,17 @@ class KeptNull:
 
     def _place(self) -> Path | None:
         folder = nulls_folder()
-        return folder / _digest([self.identity, _code()]) if folder and self._ours else None
+        return folder / _digest([self.identity, _code()]) if folder and self.may_be_kept else None
 
 
 def _is_ours(value: object) -> bool:
     return type(value).__module__.partition(".")[0] == PACKAGE.name
+
+
+def _is_known(model: LanguageModel) -> bool:
+    """True if the model's class is one of a library whose version is part of the identity."""
+    inner = getattr(model.module, "original_model", model.module)
+    return type(inner).__module__.partition(".")[0] in ("transformers", "transformer_lens")
 
 
 @cache

@@ -126,14 +126,16 @@ def _work(
 
 def _known(place: KeptNull) -> Result | None:
     """A result that was measured before; None if there is none."""
-    result = _KNOWN[place.identity] if place.identity in _KNOWN else place.load()
+    if place.may_be_kept and place.identity in _KNOWN:
+        return _KNOWN[place.identity]
+    result = place.load()
     if result is not None:
         _remember(place, result)
     return result
 
 
 def _remember(place: KeptNull, result: Result) -> None:
-    if stage() is None:
+    if stage() is None and place.may_be_kept:
         if len(_KNOWN) >= MOST_KNOWN:
             _KNOWN.clear()
         _KNOWN[place.identity] = result

@@ -8,14 +8,16 @@ import pytest
 import torch
 
 import icl_mech as icl
+from icl_mech.engine.runs import fill_means
 from icl_mech.errors import IclMechError, PromptError
-from icl_mech.interventions import Isolate, Patch, ZeroLayers
+from icl_mech.interventions import Isolate, Patch, ZeroHeads, ZeroLayers
 from icl_mech.measurements import Predict
+from icl_mech.models import adapt
 from icl_mech.prompts import PromptBatch
 from icl_mech.tasks import Template
 from tests.measurements.compression.cases import compress_context
 from tests.said import Words
-from tests.small import small_hf
+from tests.small import small_hf, small_model
 from tests.texts.kinds import joining
 from tests.tiny import tiny_tokenizer
 
@@ -159,6 +161,20 @@ def test_whole_words_are_read_under_interventions(changes):
     torch.testing.assert_close(found.log_probs, torch.stack(rows), rtol=0, atol=2e-5)
     plain = icl.predict(model("bpe"), batch, progress=False)
     assert not torch.allclose(plain.log_probs, found.log_probs, atol=1e-3)
+
+
+def test_means_are_over_all_prompts_where_words_differ_by_prompt():
+    small = small_model()
+    batch = icl.build_prompts("past_tense", small, total=3, n=12, score="sum")
+    lengths = torch.tensor([[len(word) for word in prompt.label_words] for prompt in batch])
+    assert bool(((lengths > 1).any(0) & (lengths == 1).any(0)).any())
+    edit = ZeroHeads([(0, 1), (2, 0)], kind="mean")
+    ((given,),) = fill_means(adapt(small), batch, [[edit]])
+    assert not given.missing()
+    one, other = (
+        icl.predict(small, batch, interventions=[own], progress=False) for own in (edit, given)
+    )
+    torch.testing.assert_close(one.log_probs, other.log_probs, rtol=1e-6, atol=2e-5)
 
 
 WHOLE = {

@@ -4,13 +4,14 @@ import pytest
 import torch
 
 import icl_mech as icl
-from icl_mech.errors import RunError
+from icl_mech.errors import ModelError, PromptError, RunError
 from icl_mech.measurements.base import Options
 from icl_mech.models import adapt
-from icl_mech.studies import budget
+from icl_mech.studies import budget, nulls
 from icl_mech.studies.bench import Bench
 from icl_mech.studies.budget import Costs, in_budget, seconds_of
 from tests.said import Words
+from tests.saved import contents
 from tests.tiny import tiny_model
 
 WORDS = Words(__file__)
@@ -28,7 +29,15 @@ def prompts(model):
 
 @pytest.mark.parametrize(
     ("given", "seconds"),
-    [("2 min", 120), ("90 s", 90), ("1.5h", 5400), (" 3min ", 180), (90, 90), (0.5, 0.5)],
+    [
+        ("2 min", 120),
+        ("45", 45),
+        ("90 s", 90),
+        ("1.5h", 5400),
+        (" 3min ", 180),
+        (90, 90),
+        (0.5, 0.5),
+    ],
 )
 def test_times(given, seconds):
     assert seconds_of(given) == seconds
@@ -112,6 +121,39 @@ def test_the_first_stage_is_kept_if_nothing_else_fits(model, prompts, tmp_path):
     assert torch.equal(report.flow.per_prompt, plain.flow.per_prompt)
     assert list(icl.load_analysis(tmp_path / "run")) == list(plain)
     assert "flow" in icl.load_analysis(tmp_path / "run")
+
+
+def test_a_folder_that_holds_a_run_is_left_alone(model, prompts, tmp_path):
+    icl.analyze(model, prompts, nulls=0, out=tmp_path / "run", progress=False)
+    before = contents(tmp_path / "run")
+    with WORDS.raises(RunError, "not_empty"):
+        icl.analyze(model, prompts, nulls=0, budget=1e-3, out=tmp_path / "run", progress=False)
+    assert contents(tmp_path / "run") == before
+
+
+def test_a_study_that_needs_more_prompts_begins_with_more(monkeypatch, model, prompts):
+    clock = Clock(monkeypatch, model)
+
+    def run(data, folder, networks):
+        if len(data) < 20:
+            raise PromptError("too few")
+        return clock.run(data, folder, networks)
+
+    _, data, _ = in_budget(1000, prompts, 0, run, None, lambda bench, data: None)
+    assert clock.runs == [(24, 0)]
+    assert len(data) == 24
+    with pytest.raises(PromptError, match="too few"):
+        in_budget(1000, prompts[:16], 0, run, None, lambda bench, data: None)
+
+
+def test_networks_that_cannot_be_made_are_left_out_with_a_note(monkeypatch, model, prompts):
+    def untrained(*given, **options):
+        raise ModelError("impossible")
+
+    monkeypatch.setattr(nulls, "untrained", untrained)
+    monkeypatch.setattr(nulls, "_KNOWN", {})
+    report = icl.analyze(model, prompts[:9], budget="1 h", progress=False)
+    assert any("impossible" in note for note in report.notes)
 
 
 def test_two_rules_for_the_number_of_prompts_are_refused(model, prompts):

@@ -89,6 +89,14 @@ def test_code_of_others_is_not_kept(model, prompts, folder, networks):
     assert not folder.exists()
 
 
+def test_models_with_hooks_of_others_are_not_kept(folder, networks):
+    model = tiny_model("gpt2", seed=7)
+    prompts = icl.build_prompts("reviews", model, shots=1, n=4)
+    model.original_model.transformer.h[0].register_forward_hook(lambda *given: None)
+    assert not KeptNull(adapt(model), Flow(), prompts, (), 0).may_be_kept
+    assert KeptNull(adapt(tiny_model("gpt2")), Flow(), prompts, (), 0).may_be_kept
+
+
 def test_what_is_damaged_is_measured_again(model, prompts, folder, networks):
     first = flows(model, prompts)
     for path in folder.glob("*/*"):
