@@ -12,9 +12,9 @@ TASK = "past_tense"
 SHOTS = 4
 
 NEXT = f"""To go on:
-  icl-mech explore --task {TASK}                       # change a prompt or a layer by hand, in the browser
-  icl-mech analyze --study label_words --task questions   # the whole paper; with --dry-run, what it costs
-  icl-mech prompts --task my.csv                          # what your own data looks like to the model"""
+  icl-mech explore --task {TASK}   # change a prompt or a layer by hand, in the browser
+  icl-mech analyze --study label_words --task questions --budget "5 min"   # all measurements of the paper
+  icl-mech prompts --task reviews   # what a prompt looks like to the model; a file of yours can take the task's place"""
 
 
 def demo(

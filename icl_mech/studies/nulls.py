@@ -102,7 +102,7 @@ def add_untrained(bench: Bench, data: Prompts, wanted: Wanted, nulls: int | None
 def announce_untrained(bench: Bench, data: Prompts, wanted: Wanted, nulls: int | None) -> None:
     """Announce the work of untrained networks that are measured later, so that progress counts it from the start."""
     count = usual_nulls(bench.model) if nulls is None else nulls
-    if stage() is not None:
+    if not count or stage() is not None:
         return
     for measurement, most in wanted.values():
         with suppress(IclMechError):  # raised, or noted, where they are measured
@@ -197,10 +197,8 @@ def untrained_results(
                 if stage() is None:
                     kept.keep(result)
             results[name].append(result)
-        if (
-            network is not None and model.info.d_model > SMALL
-        ):  # it and its adapter refer to each other
-            network = None
+        if network is not None and model.info.d_model > SMALL:
+            network = None  # it and its adapter refer to each other
             gc.collect()
     return results
 
