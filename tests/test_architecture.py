@@ -39,7 +39,7 @@ ORDER = (
     {"tasks"},
     {"demo", "models", "results"},
     {"plots", "metrics"},
-    {"names", "shapes", "checking", "at_home", "documents", "model_sources", "hub"},
+    {"names", "shapes", "checking", "at_home", "documents", "model_sources", "hub", "bars"},
     {"_files", "export_text", "frontend"},
     {"_typing", "errors"},
 )

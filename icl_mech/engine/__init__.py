@@ -4,7 +4,7 @@ from icl_mech.engine.hooks import AnyReading
 from icl_mech.engine.layouts import Batched, Layout, behind_cache, can_share, common_prefix
 from icl_mech.engine.memory import parse_memory, plan
 from icl_mech.engine.prepared import Prepared, prepare, single_rows
-from icl_mech.engine.progress import Bar, Overall, Progress, cost, expect
+from icl_mech.engine.progress import Overall, Progress, cost, expect
 from icl_mech.engine.readings import (
     OF_CLASSES,
     GradientReading,
@@ -21,7 +21,6 @@ from icl_mech.engine.work import Work
 __all__ = [
     "OF_CLASSES",
     "AnyReading",
-    "Bar",
     "Batched",
     "GradientReading",
     "Kept",

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from icl_mech._typing import Float, Tensor
-from icl_mech.engine import Bar, Overall
+from icl_mech.bars import Bar
+from icl_mech.engine import Overall
 from icl_mech.explorer.asking import Asker, rounded
 from icl_mech.explorer.experiment import Experiment
 from icl_mech.measurements.lens.logit_lens import LogitLens, LogitLensResult

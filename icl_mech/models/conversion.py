@@ -11,9 +11,9 @@ import re
 import shutil
 import time
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr
-from io import StringIO
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ import torch
 from safetensors import SafetensorError
 
 from icl_mech._files import sync, write_synced
+from icl_mech.bars import bar_for
 from icl_mech.errors import ModelError
 from icl_mech.model_sources import cache_folder
 from icl_mech.models.stored import IN_CONFIG, of_gguf
@@ -116,21 +117,24 @@ def converted(*pieces: Path) -> Path:
 
 
 def _from_cache(pieces: Sequence[Path]) -> Path:
-    stem, _, _ = pieces[0].name.rpartition(".gguf")
-    target = cache_folder() / f"{stem or pieces[0].stem}-{_fingerprint(pieces)}"
+    target = cache_folder() / f"{_stem(pieces)}-{_fingerprint(pieces)}"
     if is_complete(target):
         return target
-    partial = target.with_name(f".{target.name}-{uuid.uuid4().hex[:8]}")
-    partial.mkdir(parents=True)
+    begun = target.with_name(f".{target.name}-{uuid.uuid4().hex[:8]}")
+    begun.mkdir(parents=True)
     try:
         _remove_abandoned(target)
-        with _whole(pieces, partial) as gguf:
-            _convert(gguf, partial)
-        _mark(partial)
-        _publish(partial, target)
+        with _whole(pieces, begun) as gguf:
+            _convert(gguf, begun)
+        _mark(begun)
+        _publish(begun, target)
     finally:
-        shutil.rmtree(partial, ignore_errors=True)
+        shutil.rmtree(begun, ignore_errors=True)
     return target
+
+
+def _stem(pieces: Sequence[Path]) -> str:
+    return pieces[0].name.rpartition(".gguf")[0] or pieces[0].stem
 
 
 def _remove_abandoned(target: Path) -> None:
@@ -156,7 +160,7 @@ def _whole(pieces: Sequence[Path], folder: Path) -> Iterator[Path]:
     if len(pieces) == 1:
         yield pieces[0]
         return
-    joined = folder / "joined.gguf"
+    joined = folder / f"{_stem(pieces)}.gguf"
     with joined.open("wb") as target:
         for piece in pieces:
             with piece.open("rb") as source:
@@ -171,7 +175,7 @@ def _convert(gguf: Path, folder: Path) -> None:
 
     from icl_mech.models.gguf_reader import parsed_once
 
-    with parsed_once(gguf) as header, redirect_stderr(StringIO()):  # bars that no setting turns off
+    with parsed_once(gguf, partial(_shown, f"Converting {gguf.name}, once")) as header:
         splitting, weights_format = header.get_field("tokenizer.ggml.pre"), of_gguf(header.tensors)
         # Each of the three loaders goes through the whole header.
         config = AutoConfig.from_pretrained(str(gguf.parent), gguf_file=gguf.name)
@@ -202,6 +206,21 @@ def _convert(gguf: Path, folder: Path) -> None:
     setattr(model.config, IN_CONFIG, weights_format)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+
+
+def _shown(title: str, tensors: Iterable[Any]) -> Iterator[Any]:
+    """Tensors one by one, with a progress bar by their size."""
+    tensors = list(tensors)
+    total = sum(tensor.n_elements for tensor in tensors)
+    bar, done = bar_for(None), 0
+    bar.start(title)
+    try:
+        for tensor in tensors:
+            bar.show(title, done / total, f"{100 * done / total:.0f} %")
+            yield tensor
+            done += int(tensor.n_elements)
+    finally:
+        bar.stop()
 
 
 def is_complete(folder: Path) -> bool:

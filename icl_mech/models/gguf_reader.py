@@ -4,15 +4,19 @@ Most of the time goes into lists of vocabulary length, in which `GGUFReader` sli
 mapped file separately. Here a list is sliced in one go.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
-from typing import Any, SupportsInt
+from typing import Any, SupportsInt, TypeVar
 from unittest.mock import patch
 
 import gguf
 import numpy as np
 from gguf import GGUFReader, GGUFValueType
+from transformers import modeling_gguf_pytorch_utils
+
+T = TypeVar("T")
 
 Parsed = tuple[int, list[Any], list[int], list[Any]]
 """Size of a field in bytes, its parts, which of them are data, and their types."""
@@ -59,16 +63,27 @@ class ListReader(GGUFReader):
 
 
 @contextmanager
-def parsed_once(file: Path) -> Iterator[GGUFReader]:
+def parsed_once(file: Path, watched: Callable[[Iterable[T]], Iterable[T]]) -> Iterator[GGUFReader]:
     """Context in which every reader of a file is the one yielded here.
+
+    The map of names is the same for all modules of a model, too; transformers makes it anew for each.
 
     Args:
         file: A GGUF file.
+        watched: What goes through the tensors while they are de-quantised, instead of a bar of tqdm
+            that no setting turns off.
     """
     reader = ListReader(file)
 
     def reader_of(path: str | Path) -> GGUFReader:
         return reader if Path(path) == file else GGUFReader(path)
 
-    with patch.object(gguf, "GGUFReader", reader_of):
+    def through(tensors: Iterable[T], **_: object) -> Iterable[T]:
+        return watched(tensors)
+
+    with (
+        patch.object(gguf, "GGUFReader", reader_of),
+        patch.object(gguf, "get_tensor_name_map", cache(gguf.get_tensor_name_map)),
+        patch.object(modeling_gguf_pytorch_utils, "tqdm", through),
+    ):
         yield reader

@@ -14,8 +14,8 @@ from math import inf, sqrt
 from pathlib import Path
 from typing import Any
 
+from icl_mech.bars import duration
 from icl_mech.checking import shown
-from icl_mech.engine.progress import duration
 from icl_mech.errors import IclMechError, PromptError, RunError
 from icl_mech.frontend import in_notebook
 from icl_mech.measurements.running import Prompts

@@ -9,8 +9,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
+from icl_mech.bars import duration
 from icl_mech.engine.memory import free_memory
-from icl_mech.engine.progress import duration
 from icl_mech.engine.trials import Costs, tried
 from icl_mech.errors import IclMechError
 from icl_mech.models.rehearsal import Ledger, Load, Stage, in_use, rehearsing, stage

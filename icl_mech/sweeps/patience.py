@@ -12,7 +12,8 @@ from typing import Any, Generic, TypeVar
 
 from rich.console import Console
 
-from icl_mech.engine.progress import Progress, duration, write_line
+from icl_mech.bars import duration, write_line
+from icl_mech.engine.progress import Progress
 from icl_mech.errors import SweepError
 from icl_mech.frontend import in_notebook
 

@@ -6,6 +6,7 @@ from itertools import pairwise
 import pytest
 
 import icl_mech as icl
+from icl_mech import bars
 from icl_mech.engine import progress
 from icl_mech.engine.progress import Overall, Progress, cost, expect
 from icl_mech.measurements import Flow, Isolation, Predict
@@ -16,7 +17,7 @@ from tests.tiny import tiny_model
 WORDS = Words(__file__)
 
 
-class Watched(progress.Bar):
+class Watched(bars.Bar):
     """Remembers what it was to show."""
 
     def __init__(self):
@@ -150,8 +151,8 @@ def test_nothing_is_left_after_an_error(watched):
 
 def test_lines_where_nobody_watches(monkeypatch, capsys):
     now = iter(range(0, 1000, 16))
-    monkeypatch.setattr(progress.time, "monotonic", lambda: float(next(now)))
-    bar = progress.bar_for(None, lines=True)
+    monkeypatch.setattr(bars.time, "monotonic", lambda: float(next(now)))
+    bar = bars.bar_for(None, lines=True)
     bar.start("study")
     for share in (0.1, 0.2, 0.3, 0.4):
         bar.show("study", share, f"{share:.0%}")
@@ -162,8 +163,8 @@ def test_lines_where_nobody_watches(monkeypatch, capsys):
 
 
 def test_no_lines_for_a_single_run_or_if_told_so():
-    for silent in (progress.bar_for(None), progress.bar_for(False, lines=True)):
-        assert type(silent) is progress.Bar
+    for silent in (bars.bar_for(None), bars.bar_for(False, lines=True)):
+        assert type(silent) is bars.Bar
 
 
 def test_a_study_reaches_its_end_and_never_goes_back(watched):

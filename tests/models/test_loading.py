@@ -38,6 +38,7 @@ from transformers import (
 from transformers.utils import logging as transformers_logging
 
 from icl_mech import hub, model_sources
+from icl_mech.bars import Bar
 from icl_mech.errors import ModelError, TaskError
 from icl_mech.model_sources import KnownModel, known_models, resolve
 from icl_mech.models import conversion, loading, wrapping
@@ -542,6 +543,36 @@ def test_a_gguf_file_in_pieces_is_converted_as_the_whole(gguf_file, cache, conve
     assert not [*made.glob("*.gguf")]
     with pytest.raises(ModelError):
         conversion.converted(*reversed(pieces))
+
+
+def test_names_of_a_gguf_files_weights_are_mapped_once(gguf_file, cache, monkeypatch):
+    mapped = []
+    build = gguf.get_tensor_name_map
+    monkeypatch.setattr(gguf, "get_tensor_name_map", lambda *of: mapped.append(of) or build(*of))
+    boot(str(gguf_file))
+    assert len(mapped) == 1
+
+
+def test_conversion_shows_a_bar_that_fills(gguf_file, cache, monkeypatch):
+    shown = []
+
+    class Watched(Bar):
+        def start(self, title):
+            shown.append((title, 0.0))
+
+        def show(self, title, share, words):
+            shown.append((title, share))
+
+        def stop(self):
+            shown.append(("", 1.0))
+
+    monkeypatch.setattr(conversion, "bar_for", lambda show: Watched())
+    boot(str(gguf_file))
+    boot(str(gguf_file))
+    titles, shares = zip(*shown, strict=True)
+    assert set(titles[:-1]) == {"Converting tiny.gguf, once"}
+    assert list(shares) == sorted(shares)
+    assert len(set(shares)) > 10
 
 
 def test_conversion_makes_no_noise(gguf_file, capfd):

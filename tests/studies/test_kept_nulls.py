@@ -7,7 +7,8 @@ import pytest
 import torch
 
 import icl_mech as icl
-from icl_mech.engine.progress import Bar, Overall
+from icl_mech.bars import Bar
+from icl_mech.engine.progress import Overall
 from icl_mech.interventions import ZeroHeads
 from icl_mech.measurements import provenance
 from icl_mech.measurements.base import Options
