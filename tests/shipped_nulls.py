@@ -35,7 +35,7 @@ class _Seen(BaseException):
     """Ends a command where its untrained networks would be measured."""
 
 
-def needed(command: str) -> tuple[Any, nulls.Wanted, int, Options]:
+def needed(command: str) -> tuple[Any, dict[str, Any], int, Options]:
     """What `icl-mech analyze` with these options asks of untrained networks; nothing is measured.
 
     Returns:

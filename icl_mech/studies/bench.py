@@ -1,6 +1,6 @@
 """`Bench`: measures one model, keeps finished results, and resumes where it was stopped."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,6 +16,9 @@ from icl_mech.results import INDEX, PROMPTS, Folder, Result, check_names, given_
 
 R = TypeVar("R", bound=Result)
 
+Wanted = Mapping[str, tuple[AnyMeasurement[Any, Any], int]]
+"""Measurement and maximum number of prompts, by name of the model's result."""
+
 
 @dataclass
 class Bench:
@@ -28,6 +31,7 @@ class Bench:
         results: Finished results by name, in the order in which they were requested.
         notes: Omitted measurements, with reasons.
         resumed: Number of results that an earlier, stopped call left.
+        for_nulls: What is measured on untrained networks, too.
     """
 
     model: LanguageModel
@@ -36,6 +40,7 @@ class Bench:
     results: dict[str, Result] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     resumed: int = 0
+    for_nulls: Wanted = field(default_factory=dict)
 
     def measure(
         self,

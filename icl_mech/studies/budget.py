@@ -24,7 +24,7 @@ from icl_mech.results import given_path, is_vacant
 from icl_mech.results.wording import counted
 from icl_mech.studies.analysis import Analysis
 from icl_mech.studies.bench import Bench, prepared_folder
-from icl_mech.studies.nulls import first_of
+from icl_mech.studies.nulls import LEFT_OUT, first_of, missing_share
 
 FIRST = 8
 """Number of prompts of the first stage."""
@@ -82,7 +82,8 @@ class Costs:
 
     Attributes:
         each: Seconds of a prompt: costs that do not depend on their number are counted in.
-        network: Seconds of an untrained network, which repeats some of the measurements of the first stage.
+        network: Seconds of an untrained network, which repeats some of the measurements of the first stage; 0 if
+            earlier runs measured it.
     """
 
     each: float
@@ -91,7 +92,7 @@ class Costs:
     def fitting(self, left: float, total: int, networks: int) -> tuple[int, int]:
         """The number of prompts and of untrained networks that fit into some seconds; 0 prompts if none do."""
         able, with_networks = left / self.each, (left - networks * self.network) / self.each
-        if with_networks >= min(total, ENOUGH):
+        if with_networks >= min(total, ENOUGH) or not self.network:
             return min(total, int(with_networks)), networks
         return min(total, int(able)), 0
 
@@ -129,7 +130,7 @@ def in_budget(
     made, kept = 0, prepared_folder(out)
     n, data, bench = _first_stage(prompts, total, run)
     taken = time.monotonic() - began
-    costs = Costs(taken / n, taken)
+    costs = Costs(taken / n, taken * missing_share(bench, prompts, networks) if networks else 0.0)
     more, made = costs.fitting(PLANNED * (seconds - taken), total, networks)
     if (rehearsal := stage()) is not None:
         rehearsal.depends[f"budget=, counted with all {total} prompts"] = None
@@ -154,6 +155,8 @@ def in_budget(
         "all_prompts": costs.each * total,
         "all_networks": costs.network * networks,
     }
+    if made < networks and LEFT_OUT in bench.notes:
+        bench.notes.remove(LEFT_OUT)  # said by the other note
     bench.notes.append(_note(record))
     return bench, data, record
 
@@ -203,7 +206,8 @@ def _note(record: dict[str, Any]) -> str:
         )
     if left := record["networks_of"] - record["networks"]:
         text += (
-            f" {counted(left, 'untrained network')} to compare flow and attention with would take about "
-            f"{duration(record['all_networks'])} more."
+            f" {counted(left, 'untrained network')} to compare flow and attention with would take "
         )
+        cost = record["all_networks"]
+        text += f"about {duration(cost)} more." if cost else "no time: earlier runs measured them."
     return text

@@ -16,7 +16,7 @@ from icl_mech.results import Result
 from icl_mech.studies.bench import Bench
 from icl_mech.studies.claim import DIFFERENCE, Effect
 from icl_mech.studies.judge import Verdict
-from icl_mech.studies.nulls import PROMPTS, Wanted, add_untrained, announce_untrained
+from icl_mech.studies.nulls import PROMPTS, add_untrained, announce_untrained
 from icl_mech.studies.study import DEFAULT, Study
 from icl_mech.studies.untrained import UntrainedFlow
 
@@ -44,10 +44,10 @@ def _steps(
     nulls: int | None = None,
 ) -> None:
     """Measure everything in one pass, and the flow of randomly initialised models."""
-    untrained: Wanted = {"flow": (Flow(loss, reduction), PROMPTS)}
-    announce_untrained(bench, prompts, untrained, nulls)
+    bench.for_nulls = {"flow": (Flow(loss, reduction), PROMPTS)}
+    announce_untrained(bench, prompts, nulls)
     bench.measure(prompts, *measurements(maps, reduction, loss), *besides, optional=[Gain()])
-    add_untrained(bench, prompts, untrained, nulls)
+    add_untrained(bench, prompts, nulls)
     if prompts.source.get("demonstrations") == "shared":
         bench.notes.append(GIVEN)
 

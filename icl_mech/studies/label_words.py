@@ -35,7 +35,7 @@ from icl_mech.studies.claim import DIFFERENCE, Claim, Effect, Run
 from icl_mech.studies.competence import DOES
 from icl_mech.studies.flow import FLOW, GIVEN, measurements
 from icl_mech.studies.judge import Verdict
-from icl_mech.studies.nulls import PROMPTS, Wanted, add_untrained, announce_untrained
+from icl_mech.studies.nulls import PROMPTS, add_untrained, announce_untrained
 from icl_mech.studies.published import PublishedNumbers, label_words_numbers
 from icl_mech.studies.sentences import Facts, headline, sentences
 from icl_mech.studies.shares import by_windows, carried, lost
@@ -56,12 +56,12 @@ def _steps(
     nulls: int | None = None,
 ) -> None:
     """Measure everything in the paper; measurements that the prompts do not allow are left out with a note."""
-    untrained: Wanted = {
+    bench.for_nulls = {
         "flow": (Flow(loss, reduction), PROMPTS),
         "isolation": (Isolation(seed=seed), PROMPTS),
         "extraction": (Extraction(), 3 * PROMPTS),
     }
-    announce_untrained(bench, prompts, untrained, nulls)
+    announce_untrained(bench, prompts, nulls)
     width = max(1, bench.model.info.n_layers // 6)
     bench.measure(
         prompts,
@@ -77,7 +77,7 @@ def _steps(
             Reweighting(seed=seed),
         ),
     )
-    add_untrained(bench, prompts, untrained, nulls)
+    add_untrained(bench, prompts, nulls)
     if prompts.has_answers:
         bench.keep("published", label_words_numbers(bench.results))
     if prompts.source.get("demonstrations") == "shared":

@@ -7,7 +7,7 @@ the threshold for claims about flow is in `untrained`.
 
 import gc
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import prod
@@ -44,8 +44,10 @@ SMALL = 128
 MOST_KNOWN = 1024
 _KNOWN: dict[str, Result] = {}
 
-Wanted = Mapping[str, tuple[AnyMeasurement[Any, Any], int]]
-"""Measurement and number of prompts, by name of the model's result."""
+LEFT_OUT = (
+    "No untrained (randomly initialised) networks were measured to compare flow and attention with; "
+    "nulls=3 measures three."
+)
 
 
 def usual_nulls(model: LanguageModel) -> int:
@@ -61,34 +63,30 @@ def usual_nulls(model: LanguageModel) -> int:
     return 3 if size <= LARGEST else 0
 
 
-def add_untrained(bench: Bench, data: Prompts, wanted: Wanted, nulls: int | None) -> None:
+def add_untrained(bench: Bench, data: Prompts, nulls: int | None) -> None:
     """Add results of untrained networks to those of the model.
 
     Information flow becomes `untrained`, which claims about it must exceed; every result drawn as
     curves over layers gets a band behind them.
 
     Args:
-        bench: The bench, with the results of the model.
+        bench: The bench, with the results of the model, and what to measure on the networks.
         data: Its prompts.
-        wanted: Measurements to make on the networks.
         nulls: Number of networks; None: three for models that are not large, 0: none.
 
     Raises:
         IclMechError: networks were requested and cannot be measured.
     """
     count = usual_nulls(bench.model) if nulls is None else nulls
-    wanted = {name: request for name, request in wanted.items() if name in bench.results}
     if not count:
-        bench.notes.append(
-            "No untrained (randomly initialised) networks were measured to compare flow and attention with; "
-            "nulls=3 measures three."
-        )
+        bench.notes.append(LEFT_OUT)
         return
     check_nulls(count)
     left: dict[str, tuple[AnyMeasurement[Any, Any], Prompts]] = {}
-    for name, (measurement, most) in wanted.items():
-        if not _kept(bench, name, count):
+    for name, (measurement, most) in bench.for_nulls.items():
+        if name in bench.results and not _kept(bench, name, count):
             left[name] = (measurement, first_of(data, most))
+    _announce(bench, data, count, [name for name in bench.for_nulls if name not in left], -1)
     try:
         new_results = untrained_results(bench.model, left, count, bench.options)
         for name, results in new_results.items():
@@ -99,12 +97,32 @@ def add_untrained(bench: Bench, data: Prompts, wanted: Wanted, nulls: int | None
         bench.notes.append(f"Untrained networks left out: {error}")
 
 
-def announce_untrained(bench: Bench, data: Prompts, wanted: Wanted, nulls: int | None) -> None:
+def announce_untrained(bench: Bench, data: Prompts, nulls: int | None) -> None:
     """Announce the work of untrained networks that are measured later, so that progress counts it from the start."""
     count = usual_nulls(bench.model) if nulls is None else nulls
-    if not count or stage() is not None:
-        return
-    for measurement, most in wanted.values():
+    if count:
+        _announce(bench, data, count, bench.for_nulls, 1)
+
+
+def _announce(bench: Bench, data: Prompts, count: int, names: Iterable[str], sign: int) -> None:
+    """Announce, or withdraw, work on these results."""
+    if stage() is None:
+        for work, missing in _missing(bench, data, count, names):
+            expect(sign * work * missing)
+
+
+def missing_share(bench: Bench, data: Prompts, count: int) -> float:
+    """Fraction of the work of `count` networks that is still to be done; the rest was kept by earlier runs."""
+    parts = list(_missing(bench, data, count, bench.for_nulls))
+    whole = count * sum(work for work, _ in parts)
+    return sum(work * missing for work, missing in parts) / whole if whole else 1.0
+
+
+def _missing(
+    bench: Bench, data: Prompts, count: int, names: Iterable[str]
+) -> Iterator[tuple[float, int]]:
+    """For each of these results, its work on a network, and the number of networks that lack it."""
+    for measurement, most in map(bench.for_nulls.__getitem__, names):
         with suppress(IclMechError):  # raised, or noted, where they are measured
             first = first_of(data, most)
             work = _work(measurement, bench.model, first, bench.options)
@@ -112,7 +130,7 @@ def announce_untrained(bench: Bench, data: Prompts, wanted: Wanted, nulls: int |
                 KeptNull(bench.model, measurement, first, bench.options.interventions, seed)
                 for seed in range(count)
             )
-            expect(work * sum(_known(place) is None for place in places))
+            yield work, sum(_known(place) is None for place in places)
 
 
 def _work(

@@ -36,7 +36,7 @@ from icl_mech.studies.bench import Bench
 from icl_mech.studies.claim import DIFFERENCE, Claim, Effect, Run
 from icl_mech.studies.competence import ABOVE_CONSTANT
 from icl_mech.studies.judge import Verdict
-from icl_mech.studies.nulls import PROMPTS, Wanted, add_untrained, announce_untrained
+from icl_mech.studies.nulls import PROMPTS, add_untrained, announce_untrained
 from icl_mech.studies.published import PublishedNumbers, overthinking_numbers
 from icl_mech.studies.sentences import Facts, headline, sentences
 from icl_mech.studies.study import FEW, SEEDS, Mean, Study
@@ -66,8 +66,8 @@ def _steps(
     threshold: float = HALF,
 ) -> None:
     """Measure everything in the paper; measurements that the prompts do not allow are left out with a note."""
-    untrained: Wanted = {"layer_accuracy": (LayerAccuracy(), 3 * PROMPTS)}
-    announce_untrained(bench, pair, untrained, nulls)
+    bench.for_nulls = {"layer_accuracy": (LayerAccuracy(), 3 * PROMPTS)}
+    announce_untrained(bench, pair, nulls)
     own_weights = not bench.model.info.processed_weights
     of_heads = (HeadScores(seed=seed), MatchingByLayer()) if own_weights else ()
     bench.measure(
@@ -85,7 +85,7 @@ def _steps(
             "Heads and ablations left out: they are defined for the checkpoint's original weights, but "
             f"the weights of {bench.model.info.name!r} are processed (norms folded or weights centred)."
         )
-    add_untrained(bench, pair, untrained, nulls)
+    add_untrained(bench, pair, nulls)
     if pair[0].has_classes:
         bench.keep("published", overthinking_numbers(bench.results))
     else:

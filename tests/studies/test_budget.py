@@ -5,11 +5,14 @@ import torch
 
 import icl_mech as icl
 from icl_mech.errors import ModelError, PromptError, RunError
+from icl_mech.measurements import Flow, Isolation
 from icl_mech.measurements.base import Options
 from icl_mech.models import adapt
+from icl_mech.results import Result
 from icl_mech.studies import budget, nulls
 from icl_mech.studies.bench import Bench
 from icl_mech.studies.budget import Costs, in_budget, seconds_of
+from icl_mech.studies.kept_nulls import KeptNull
 from tests.said import Words
 from tests.saved import contents
 from tests.tiny import tiny_model
@@ -63,6 +66,30 @@ def test_networks_come_after_enough_prompts():
     assert costs.fitting(40.0, total=50, networks=3) == (40, 0)
     assert costs.fitting(45.0, total=10, networks=3) == (10, 3)  # these are all
     assert costs.fitting(0.5, total=50, networks=3) == (0, 0)
+
+
+def test_networks_that_earlier_runs_measured_cost_nothing():
+    costs = Costs(each=1.0, network=0.0)
+    assert costs.fitting(53.0, total=80, networks=3) == (53, 3)
+    assert costs.fitting(10.0, total=80, networks=3) == (10, 3)
+
+
+def test_kept_networks_are_known_to_cost_nothing(monkeypatch, model, prompts):
+    monkeypatch.setattr(nulls, "_KNOWN", {})
+    bench = Bench(adapt(model), Options())
+    bench.for_nulls = {"flow": (Flow(), 8), "isolation": (Isolation(), 8)}
+    assert nulls.missing_share(bench, prompts, 2) == 1
+    for seed, measurement in ((0, Flow()), (1, Flow()), (0, Isolation())):
+        place = KeptNull(bench.model, measurement, prompts[:8], (), seed)
+        nulls._KNOWN[place.identity] = Result()
+    assert 0.2 < nulls.missing_share(bench, prompts, 2) < 0.5
+    nulls._KNOWN[KeptNull(bench.model, Isolation(), prompts[:8], (), 1).identity] = Result()
+    assert nulls.missing_share(bench, prompts, 2) == 0
+
+
+def test_networks_that_were_asked_for_and_left_out_are_said_once(model, prompts):
+    report = icl.analyze(model, prompts, budget=1e-3, nulls=3, progress=False)
+    assert nulls.LEFT_OUT not in report.notes
 
 
 class Clock:

@@ -1,6 +1,7 @@
 """Results of untrained networks that are kept: the same numbers, and no network the second time."""
 
 import json
+import shutil
 from dataclasses import dataclass
 
 import pytest
@@ -178,16 +179,33 @@ def test_a_documented_command_makes_no_network(shipped, networks, monkeypatch):
     assert not networks
 
 
-def test_a_shipped_result_is_what_its_network_gives(shipped, monkeypatch):
+@pytest.mark.parametrize(
+    "name",
+    [
+        "extraction",
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("flow", "isolation", "layer_accuracy")
+        ),
+    ],
+)
+def test_a_shipped_result_is_what_its_network_gives(name, shipped, monkeypatch):
+    if name == "layer_accuracy":
+        shipped = shipped_nulls.needed("--task headlines --study overthinking --shots 2 --n 12")
     model, wanted, _, options = shipped
-    measurement, data = wanted["extraction"]
+    measurement, data = wanted[name]
     known = KeptNull(model, measurement, data, options.interventions, 0).load()
     monkeypatch.setattr(nulls, "_KNOWN", {})
     monkeypatch.setattr(kept_nulls, "SHIPPED", PACKAGE / "nowhere")
     ((measured,),) = nulls.untrained_results(
-        model, {"extraction": (measurement, data)}, 1, options
+        model, {name: (measurement, data)}, 1, options
     ).values()
-    torch.testing.assert_close(measured.attention, known.attention, rtol=1e-3, atol=1e-6)
+    held = {key: value for key, value in vars(known).items() if isinstance(value, torch.Tensor)}
+    assert held
+    for key, value in held.items():
+        torch.testing.assert_close(
+            getattr(measured, key), value, rtol=1e-3, atol=1e-5, equal_nan=True
+        )
 
 
 @pytest.mark.exhaustive
@@ -204,6 +222,20 @@ class Shares(Bar):
 
     def show(self, title, share, words):
         self.seen.append(share)
+
+
+def test_networks_that_a_stopped_run_measured_are_not_counted(
+    model, prompts, folder, networks, monkeypatch, tmp_path
+):
+    icl.analyze(model, prompts, nulls=3, progress=False, out=tmp_path / "run")
+    for kept in folder.iterdir():
+        shutil.rmtree(kept)
+    monkeypatch.setattr(nulls, "_KNOWN", {})
+    whole = Overall("a study again", True, Shares())
+    with whole:
+        icl.analyze(model, prompts, nulls=3, progress=True, out=tmp_path / "run")
+        assert len(networks) == 3
+        assert whole._total == pytest.approx(whole._done)
 
 
 def test_progress_counts_networks_from_the_start(model, prompts, folder, networks):
