@@ -106,6 +106,11 @@ class Segment:
         )
 
     @property
+    def blocks(self) -> int:
+        """Number of blocks that its rows go through."""
+        return self.model.info.n_layers - (0 if self.start is None else self.start.layer)
+
+    @property
     def form(self) -> tuple[object, ...]:
         """The properties segments must share to be joined."""
         entered = None if self.start is None else self.start.layer

@@ -222,6 +222,10 @@ class Layout(ABC):
         Without gradients the next segment may be requested before the previous one is run.
         """
 
+    def work(self, works: Sequence[Work]) -> int | None:
+        """Rows times the blocks that they go through, in all passes; None if that is not known."""
+        return None
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Batched(Layout):
@@ -309,16 +313,23 @@ class Whole(Layout):
 
     def segments(self, works: Sequence[Work]) -> Iterator[Numbered]:
         """Segments of each batch for every work, then of the next batch."""
-        batches = by_length(
+        for indices in self._batches():
+            segment = Segment.build(self.model, self.prompts[indices], indices)
+            yield from ((number, segment) for number in range(len(works)))
+
+    def work(self, works: Sequence[Work]) -> int | None:
+        """All tokens of all prompts."""
+        rows = _rows(self.prompts.lengths.tolist(), self._batches())
+        return len(works) * rows * self.model.info.n_layers
+
+    def _batches(self) -> Iterable[Sequence[int]]:
+        return by_length(
             self.prompts.lengths.tolist(),
             tokens=self.tokens,
             size=self.size,
             # Hooks added by the caller may look at positions, which padding on the left would shift.
             padded=not self.model.has_own_hooks,
         )
-        for indices in batches:
-            segment = Segment.build(self.model, self.prompts[indices], indices)
-            yield from ((number, segment) for number in range(len(works)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -336,17 +347,26 @@ class TargetOnly(Layout):
         """Each prepared segment for every work, which resumes the unmodified run at the first block it changes."""
         for work in works:
             work.take_over(self.prepared.acted)
-        model, starts = self.prepared.model, [0] * len(works)
-        if len(works) > 1:
-            starts = entries(
-                [self._start(work) for work in works],
-                blocks=model.info.n_layers,
-                each=len(self.prepared.prompts),
-                most=self.rows,
-                fixed=pass_cost(model),
-            )
+        starts = self._starts(works)
         for segment in self.prepared.segments:
             yield from _entering(segment, starts, [segment.cache] * len(works))
+
+    def work(self, works: Sequence[Work]) -> int | None:
+        """The targets of all prompts, from where each work enters."""
+        blocks = self.prepared.model.info.n_layers
+        return len(self.prepared.prompts) * sum(blocks - start for start in self._starts(works))
+
+    def _starts(self, works: Sequence[Work]) -> Sequence[int]:
+        if len(works) == 1:
+            return [0]
+        model = self.prepared.model
+        return entries(
+            [self._start(work) for work in works],
+            blocks=model.info.n_layers,
+            each=len(self.prepared.prompts),
+            most=self.rows,
+            fixed=pass_cost(model),
+        )
 
     def _start(self, work: Work) -> int:
         # Prepared under interventions, the cache does not match an unmodified run, so none can be resumed.
@@ -390,16 +410,32 @@ class Shared(Whole):
             spans=[(length, len(prompt)) for prompt in self.prompts],
             cache=cache,
             cached=torch.arange(length),
-            costs=(self.prompts.lengths - (0 if self.with_beginning else length)).tolist(),
+            costs=self._costs,
             tokens=self.tokens,
             size=self.size,
         )
+
+    @property
+    def _costs(self) -> list[int]:
+        beginning = 0 if self.with_beginning else self.length
+        costs: list[int] = (self.prompts.lengths - beginning).tolist()
+        return costs
 
     def segments(self, works: Sequence[Work]) -> Iterator[Numbered]:
         """Segments of the rows after the beginning, which is run first under each work's interventions."""
         for number, work in enumerate(works):
             for segment in self.behind(work.begin(self.head(), together=self.together)):
                 yield number, segment
+
+    def work(self, works: Sequence[Work]) -> int | None:
+        """The rows after the beginning; the beginning itself is not a pass of theirs."""
+        return len(works) * self._rest * self.model.info.n_layers
+
+    @property
+    def _rest(self) -> int:
+        """Rows after the beginning, padding included."""
+        batches = by_length(self._costs, tokens=self.tokens, size=self.size)
+        return _rows((self.prompts.lengths - self.length).tolist(), batches)
 
 
 @dataclass(frozen=True, eq=False)
@@ -412,20 +448,29 @@ class SharedVariants(Shared):
 
     def segments(self, works: Sequence[Work]) -> Iterator[Numbered]:
         """Segments of each batch for every work in turn."""
-        head = self.head()
-        starts = entries(
-            [first_changed(self.model, work) for work in works],
-            blocks=self.model.info.n_layers,
-            each=int((self.prompts.lengths - self.length).sum()),
-            most=self.tokens,
-            fixed=pass_cost(self.model),
-        )
+        head, starts = self.head(), self._starts(works)
         plain, at_head = _plain(head, starts, keep_cache=True)
         caches = self._caches(works, starts, plain, at_head)
         # The loop over works is inside the loop over batches, so that residuals of one batch are held at a time.
         for segment in self.behind(plain):
             count = len(segment.prompts)
             yield from _entering(segment, starts, [cache.expand(count) for cache in caches])
+
+    def work(self, works: Sequence[Work]) -> int | None:
+        """The beginning for works that change it, and the rows after it, from where each work enters."""
+        head, blocks, starts = self.head(), self.model.info.n_layers, self._starts(works)
+        changed = [number for number, work in enumerate(works) if _changes(work, head)]
+        at_head = self.length * sum(blocks - starts[number] for number in changed)
+        return at_head + self._rest * sum(blocks - start for start in starts)
+
+    def _starts(self, works: Sequence[Work]) -> Sequence[int]:
+        return entries(
+            [first_changed(self.model, work) for work in works],
+            blocks=self.model.info.n_layers,
+            each=int((self.prompts.lengths - self.length).sum()),
+            most=self.tokens,
+            fixed=pass_cost(self.model),
+        )
 
     def _caches(
         self,
@@ -439,7 +484,7 @@ class SharedVariants(Shared):
         changed = [
             (number, replace(head, start=_resumed(start, at_head)))
             for number, start in sorted(enumerate(starts), key=lambda pair: pair[1])
-            if any(change.hooks(head) for change in works[number].interventions)
+            if _changes(works[number], head)
         ]
         room = Room(self.tokens, self.size, plain.nbytes * len(works))
         order = iter(changed)
@@ -455,6 +500,11 @@ class SharedVariants(Shared):
         return caches
 
 
+def _rows(lengths: Sequence[int], batches: Iterable[Sequence[int]]) -> int:
+    """Rows of all batches, padding included."""
+    return sum(len(batch) * max(lengths[number] for number in batch) for batch in batches)
+
+
 def _entering(
     segment: Segment, starts: Sequence[int], caches: Sequence[KeyValues | None]
 ) -> Iterator[Numbered]:
@@ -463,6 +513,10 @@ def _entering(
     for number, start in sorted(enumerate(starts), key=lambda pair: pair[1]):
         entered = _resumed(start, residuals)
         yield number, replace(segment, cache=caches[number], start=entered)
+
+
+def _changes(work: Work, segment: Segment) -> bool:
+    return any(change.hooks(segment) for change in work.interventions)
 
 
 def _resumed(start: int, residuals: dict[int, Tensor]) -> Resume | None:

@@ -145,6 +145,7 @@ class Progress:
             cost: Cost of one prompt, for the bar over many runs.
         """
         self._title, self._total, self._done, self._cost = title, total, 0, cost
+        self._rows, self._rows_done, self._share = 0, 0, 0.0
         self._whole = None if show is False else _OVERALL.get()
         self._bar: Bar = Bar() if self._whole is not None else bar_for(show)
         self._began = 0.0
@@ -159,16 +160,37 @@ class Progress:
 
     def __exit__(self, *error: object) -> None:
         """Stop drawing, also on errors."""
+        if not any(error):
+            self._reach(1.0)
         self._bar.stop()
+
+    def expect(self, rows: Sequence[int | None]) -> None:
+        """Count by rows that ran instead of prompts, if all of these are known.
+
+        Args:
+            rows: Rows times blocks of each part of the run.
+        """
+        known = [number for number in rows if number is not None]
+        self._rows = sum(known) if len(known) == len(rows) else 0
+
+    def ran(self, rows: int) -> None:
+        """Count rows that went through blocks."""
+        self._rows_done += rows
+        if self._rows:
+            self._reach(min(self._rows_done / self._rows, 1.0))
 
     def advance(self, prompts: int) -> None:
         """Count finished prompts."""
         self._done += prompts
+        self._reach(self._share if self._rows else self._done / max(self._total, 1))
+
+    def _reach(self, share: float) -> None:
+        more, self._share = share - self._share, share
         if self._whole is not None:
-            self._whole.advance(prompts * self._cost)
+            self._whole.advance(more * self._total * self._cost)
         seconds = time.monotonic() - self._began
         words = f"{self._done}/{self._total}"
-        if self._done and seconds > 0:
-            rate = self._done / seconds
-            words += f", {rate:.1f}/s, {duration((self._total - self._done) / rate)} left"
-        self._bar.show(self._title, self._done / max(self._total, 1), words)
+        if share and seconds > 0:
+            left = seconds * (1 - share) / share
+            words += f", {self._done / seconds:.1f}/s, {duration(left)} left"
+        self._bar.show(self._title, share, words)

@@ -130,17 +130,20 @@ def run_variants(
     lengths, finite = batch.lengths.tolist(), Finite(patient=True)
     tokens, checkpoint = plan(adapted, lengths, gradient=gradient, memory=memory, size=batch_size)
     filled = fill_means(adapted, prompts, variants)
+    each = cost(lengths, gradient=gradient, variants=len(variants))
+    bar = Progress(title, len(batch) * len(variants), progress, cost=each)
     works = [
-        Work(readings, [*made, *interventions], checkpoint, finite) for interventions in filled
+        Work(readings, [*made, *interventions], checkpoint, finite, bar.ran)
+        for interventions in filled
     ]
     choice = _Choice(adapted, prepared, batch, tokens, batch_size, memory, path)
     laid = choice.layouts(works) if layout is None else choice.of(layout, len(works))
     for chosen, numbers in laid:
         mine = [works[number] for number in numbers]
         fill_taken(adapted, chosen, mine, tokens=tokens, size=batch_size, memory=memory)
-    each = cost(lengths, gradient=gradient, variants=len(works))
+    bar.expect([chosen.work([works[number] for number in numbers]) for chosen, numbers in laid])
     room = Room(tokens, batch_size, parse_memory(memory, adapted) // 2)
-    with Progress(title, len(batch) * len(works), progress, cost=each) as bar:
+    with bar:
         return _collected(readings, works, _passes(works, laid, len(batch), room, finite, bar))
 
 

@@ -31,8 +31,19 @@ class Work:
         interventions: Sequence[Intervention],
         checkpoint: bool,
         finite: Finite | None = None,
+        ran: Callable[[int], None] | None = None,
     ) -> None:
+        """Set it up.
+
+        Args:
+            readings: What to read.
+            interventions: What to change.
+            checkpoint: Recompute blocks in the backward pass.
+            finite: Where values that are not finite are noted.
+            ran: Called after each pass with its rows times the blocks that they went through.
+        """
         self.readings = readings
+        self.ran = ran
         self.interventions = interventions
         self.checkpoint = checkpoint
         self.finite = finite or Finite()
@@ -240,11 +251,16 @@ class Stack:
             if len(self.segment.prompts) == 1:
                 raise _no_room(self.segment) from error
         else:
+            self._count()
             for work, part, rows in zip(self.works, self.parts, self.rows, strict=True):
                 yield work, part, [{s: v[rows] for s, v in by_site.items()} for by_site in values]
             return
         for half in self._halves():
             yield from half.done()
+
+    def _count(self) -> None:
+        if (ran := self.works[0].ran) is not None:
+            ran(sum(part.dest.numel() * part.blocks for part in self.parts))
 
     def _halves(self) -> "Iterator[Stack]":
         # The joined rows would otherwise stay in memory while the halves run.
@@ -260,7 +276,9 @@ class Stack:
     def caches(self) -> list[KeyValues]:
         """Keys and values of each work's rows."""
         try:
-            return self._caches()
+            caches = self._caches()
+            self._count()
+            return caches
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise

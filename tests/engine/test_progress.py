@@ -7,9 +7,9 @@ import pytest
 
 import icl_mech as icl
 from icl_mech import bars
-from icl_mech.engine import progress
+from icl_mech.engine import progress, runs
 from icl_mech.engine.progress import Overall, Progress, cost, expect
-from icl_mech.measurements import Flow, Isolation, Predict
+from icl_mech.measurements import EdgeCuts, Flow, Isolation, Predict
 from tests.engine.test_paths import TASK
 from tests.said import Words
 from tests.tiny import tiny_model
@@ -49,7 +49,7 @@ def test_runs_count_in_the_bar_over_them(watched):
         assert whole.share == 1
         with Progress("not expected", 25, None) as bar:
             bar.advance(5)
-        assert whole.share == pytest.approx(30 / 50)
+            assert whole.share == pytest.approx(30 / 50)
     assert {title for title, _, _ in watched.shown} >= {"study"}
 
 
@@ -147,6 +147,59 @@ def test_nothing_is_left_after_an_error(watched):
     with Overall("another", True) as whole, Progress("prompts", 2, None) as bar:
         bar.advance(1)
         assert whole.share == 0.5
+
+
+def test_a_run_counts_by_the_rows_that_its_blocks_compute(watched):
+    with Overall("study", True) as whole, Progress("isolation", 10, None) as bar:
+        bar.expect([60, 40])
+        bar.ran(30)
+        assert whole.share == pytest.approx(0.3)
+        bar.advance(1)  # of ten prompts
+        assert whole.share == pytest.approx(0.3)
+        bar.ran(80)
+        assert whole.share == 1
+    with Overall("study", True) as whole, Progress("own layout", 10, None) as bar:
+        bar.expect([60, None])
+        bar.ran(30)
+        bar.advance(2)
+        assert whole.share == pytest.approx(0.2)
+
+
+def test_an_interrupted_run_does_not_count_as_finished(watched):
+    with Overall("study", True) as whole:
+        with contextlib.suppress(KeyboardInterrupt), Progress("prompts", 10, None) as bar:
+            bar.advance(4)
+            raise KeyboardInterrupt
+        assert whole.share == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize(
+    ("measurement", "demonstrations"),
+    [
+        (Predict(), "shared"),
+        (Predict(), "per_prompt"),
+        (Flow(), "per_prompt"),
+        (Isolation(), "shared"),
+        (Isolation(), "per_prompt"),
+        (EdgeCuts(rows="target", draws=1), "shared"),
+    ],
+)
+def test_layouts_know_the_rows_that_their_passes_compute(monkeypatch, measurement, demonstrations):
+    bars = []
+
+    class Kept(Progress):
+        def __init__(self, *given, **how):
+            super().__init__(*given, **how)
+            bars.append(self)
+
+    monkeypatch.setattr(runs, "Progress", Kept)
+    model = tiny_model("gpt2")
+    prompts = icl.build_prompts(TASK, model, shots=2, n=6, demonstrations=demonstrations)
+    icl.measure(model, prompts, measurement, progress=False)
+    counted = [bar for bar in bars if bar._rows]
+    assert counted
+    for bar in counted:
+        assert bar._rows == bar._rows_done
 
 
 def test_lines_where_nobody_watches(monkeypatch, capsys):
