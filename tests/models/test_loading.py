@@ -797,8 +797,10 @@ def test_the_offline_default_predicts_words(cache, kept, monkeypatch):
 # a hub that does not answer
 
 
-def test_the_hub_is_asked_once(monkeypatch):
-    asked = []
+def test_the_hub_is_asked_once_in_half_a_minute(monkeypatch):
+    asked, now = [], [0.0]
+    monkeypatch.setattr(hub, "_ANSWERED", {})
+    monkeypatch.setattr(hub.time, "monotonic", lambda: now[0])
 
     def session(answer):
         def head(address, timeout):
@@ -809,7 +811,8 @@ def test_the_hub_is_asked_once(monkeypatch):
 
     for answer, known in ((lambda: 404, True), (lambda: 1 / 0, False)):
         monkeypatch.setattr("huggingface_hub.utils.get_session", partial(session, answer))
-        assert hub.hub_answers() is known
+        assert [hub.hub_answers() for _ in range(3)] == [known] * 3
+        now[0] += hub.KNOWN_FOR
     assert asked == [(constants.ENDPOINT, hub.SECONDS)] * 2
 
 
