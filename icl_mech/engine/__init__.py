@@ -14,7 +14,7 @@ from icl_mech.engine.readings import (
     check_loss_of,
     target_loss,
 )
-from icl_mech.engine.runs import Path, fill_means, run, run_variants
+from icl_mech.engine.runs import Path, fill_means, price, run, run_variants
 from icl_mech.engine.taking import RowsReading
 from icl_mech.engine.work import Work
 
@@ -43,6 +43,7 @@ __all__ = [
     "parse_memory",
     "plan",
     "prepare",
+    "price",
     "run",
     "run_variants",
     "single_rows",

@@ -334,9 +334,15 @@ class Whole(Layout):
 
 @dataclass(frozen=True, eq=False)
 class TargetOnly(Layout):
-    """The targets alone, on prepared keys and values."""
+    """The targets alone, on prepared keys and values.
+
+    Attributes:
+        prepared: The prompts with their keys and values.
+        before: Rows times blocks that were run for them, if this run is the only one to use them.
+    """
 
     prepared: Prepared
+    before: int = 0
 
     @property
     def rows(self) -> int:
@@ -353,8 +359,8 @@ class TargetOnly(Layout):
 
     def work(self, works: Sequence[Work]) -> int | None:
         """The targets of all prompts, from where each work enters."""
-        blocks = self.prepared.model.info.n_layers
-        return len(self.prepared.prompts) * sum(blocks - start for start in self._starts(works))
+        at_targets = _at_targets(self.prepared.model, self.prepared.prompts, self._starts(works))
+        return self.before + at_targets
 
     def _starts(self, works: Sequence[Work]) -> Sequence[int]:
         if len(works) == 1:
@@ -375,6 +381,17 @@ class TargetOnly(Layout):
             if self.prepared.interventions
             else first_changed(self.prepared.segments[0].model, work)
         )
+
+
+@dataclass(frozen=True, eq=False)
+class Unprepared(Whole):
+    """`TargetOnly` before the keys and values are computed: only its work is known, which includes them."""
+
+    def work(self, works: Sequence[Work]) -> int | None:
+        """All tokens once, and the targets from the first block that each work changes."""
+        starts = [first_changed(self.model, work) for work in works]
+        before = super().work(works[:1]) or 0
+        return before + _at_targets(self.model, self.prompts, starts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -513,6 +530,10 @@ def _entering(
     for number, start in sorted(enumerate(starts), key=lambda pair: pair[1]):
         entered = _resumed(start, residuals)
         yield number, replace(segment, cache=caches[number], start=entered)
+
+
+def _at_targets(model: LanguageModel, prompts: PromptBatch, starts: Sequence[int]) -> int:
+    return len(prompts) * sum(model.info.n_layers - start for start in starts)
 
 
 def _changes(work: Work, segment: Segment) -> bool:

@@ -29,6 +29,11 @@ def cost(lengths: Sequence[int], *, gradient: bool, variants: int = 1) -> float:
     return each * sum(lengths) / max(len(lengths), 1) / TOKENS
 
 
+def passes_of(rows: int, blocks: int, *, gradient: bool) -> float:
+    """Cost of rows times blocks, of `blocks` in all, in forward passes over 100 tokens."""
+    return rows / blocks / TOKENS * (BACKWARD if gradient else 1.0)
+
+
 class Overall:
     """One bar over many runs: `with Overall("label words study", None): ...`.
 
@@ -164,14 +169,14 @@ class Progress:
             self._reach(1.0)
         self._bar.stop()
 
-    def expect(self, rows: Sequence[int | None]) -> None:
-        """Count by rows that ran instead of prompts, if all of these are known.
+    def expect(self, rows: int, cost: float) -> None:
+        """Count by rows that ran instead of prompts.
 
         Args:
-            rows: Rows times blocks of each part of the run.
+            rows: Rows times blocks of the run.
+            cost: Cost of the run.
         """
-        known = [number for number in rows if number is not None]
-        self._rows = sum(known) if len(known) == len(rows) else 0
+        self._rows, self._cost = rows, cost / max(self._total, 1)
 
     def ran(self, rows: int) -> None:
         """Count rows that went through blocks."""

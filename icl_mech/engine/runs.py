@@ -13,6 +13,7 @@ from icl_mech.engine.layouts import (
     Shared,
     SharedVariants,
     TargetOnly,
+    Unprepared,
     Whole,
     can_share,
     common_prefix,
@@ -20,7 +21,7 @@ from icl_mech.engine.layouts import (
 )
 from icl_mech.engine.memory import parse_memory, plan, plan_behind, worth_recomputing, worth_sharing
 from icl_mech.engine.prepared import Prepared, prepare
-from icl_mech.engine.progress import Progress, cost
+from icl_mech.engine.progress import Progress, cost, passes_of
 from icl_mech.engine.readings import GradientReading, Kept, Reading
 from icl_mech.engine.taking import fill_taken
 from icl_mech.engine.work import Stack, Work
@@ -141,9 +142,11 @@ def run_variants(
     for chosen, numbers in laid:
         mine = [works[number] for number in numbers]
         fill_taken(adapted, chosen, mine, tokens=tokens, size=batch_size, memory=memory)
-    bar.expect([chosen.work([works[number] for number in numbers]) for chosen, numbers in laid])
+    if (rows := _work_of(laid, works)) is not None:
+        bar.expect(rows, passes_of(rows, adapted.info.n_layers, gradient=gradient))
     room = Room(tokens, batch_size, parse_memory(memory, adapted) // 2)
     with bar:
+        bar.ran(sum(chosen.before for chosen, _ in laid if isinstance(chosen, TargetOnly)))
         return _collected(readings, works, _passes(works, laid, len(batch), room, finite, bar))
 
 
@@ -258,14 +261,18 @@ class _Choice:
                 return [(TargetOnly(self.given), numbers)]
             # After a long beginning a few passes over the rest cost less than one over the whole.
             if not (shared and len(works) * self.mean_rest < self.mean_length):
-                given = prepare(self.model, self.prompts, batch_size=self.size, memory=self.memory)
-                return [(TargetOnly(given), numbers)]
+                return [(self.at_targets(), numbers)]
         if shared:
             return [(SharedVariants(*self.batches), numbers)]
         each = [self.one(work) for work in works]
         whole = [number for number in numbers if type(each[number]) is Whole]
         laid = [(each[number], [number]) for number in numbers if number not in whole]
         return [*laid, (each[whole[0]], whole)] if whole else laid
+
+    def at_targets(self) -> Layout:
+        """The layout of the targets alone, after all keys and values before them are computed."""
+        given = prepare(self.model, self.prompts, batch_size=self.size, memory=self.memory)
+        return TargetOnly(given, before=int(self.prompts.lengths.sum()) * self.model.info.n_layers)
 
     def one(self, work: Work) -> Layout:
         """The layout of a single set of interventions."""
@@ -311,6 +318,45 @@ class _Choice:
     def batches(self) -> tuple[LanguageModel, PromptBatch, int, int | None]:
         """The arguments of `Whole`, `Shared` and `SharedVariants`."""
         return self.model, self.prompts, self.tokens, self.size
+
+
+class _Priced(_Choice):
+    """The same choice, without running anything."""
+
+    def at_targets(self) -> Layout:
+        """A layout whose work alone is known."""
+        return Unprepared(*self.batches)
+
+
+def price(
+    model: LanguageModel,
+    prompts: PromptBatch,
+    readings: Sequence[AnyReading],
+    variants: Sequence[Sequence[Intervention]],
+    *,
+    layout: Layout | None = None,
+    batch_size: int | None = None,
+    memory: str | int | None = None,
+    path: Path = "auto",
+) -> float:
+    """Cost of `run_variants` with these arguments, in forward passes over 100 tokens; nothing is run."""
+    lengths = prompts.lengths.tolist()
+    gradient = any(isinstance(reading, GradientReading) for reading in readings)
+    tokens, checkpoint = plan(model, lengths, gradient=gradient, memory=memory, size=batch_size)
+    works = [Work(readings, list(variant), checkpoint) for variant in variants]
+    choice = _Priced(model, None, prompts, tokens, batch_size, memory, path)
+    laid = choice.layouts(works) if layout is None else choice.of(layout, len(works))
+    found = _work_of(laid, works)
+    each = cost(lengths, gradient=gradient, variants=len(variants))
+    rough = each * len(prompts) * len(variants)
+    return rough if found is None else passes_of(found, model.info.n_layers, gradient=gradient)
+
+
+def _work_of(laid: Laid, works: Sequence[Work]) -> int | None:
+    """Rows times blocks of all layouts; None if that is not known of one."""
+    found = [layout.work([works[number] for number in numbers]) for layout, numbers in laid]
+    known = [rows for rows in found if rows is not None]
+    return sum(known) if len(known) == len(found) else None
 
 
 def _target_only(reading: AnyReading) -> bool:

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from typing_extensions import Unpack
 
-from icl_mech.engine import AnyReading, GradientReading, cost, expect, run, run_variants
+from icl_mech.engine import AnyReading, GradientReading, expect, price, run, run_variants
 from icl_mech.errors import RunError
 from icl_mech.interventions import Intervention
 from icl_mech.interventions.cut import NamedCut
@@ -147,12 +147,16 @@ class _Task:
 
     Attributes:
         item: The item being measured.
+        model: The model.
+        options: How to run.
         steps: The generator of its passes.
         asked: Passes it is waiting for.
         values: Values of these passes so far.
     """
 
     item: Item
+    model: LanguageModel
+    options: Options
     steps: Steps[Any]
     asked: Sequence[Pass] = ()
     values: dict[int, Any] = field(default_factory=dict)
@@ -182,7 +186,7 @@ class _Task:
                 f"{type(self.item.measurement).__name__} requested {asked!r}; passes() must return "
                 "a list of Pass or Variants."
             )
-        expect(sum(map(_work, asked), 0.0))
+        expect(sum((_work(job, self.model, self.options) for job in asked), 0.0))
 
     @property
     def waiting(self) -> list[int]:
@@ -202,7 +206,10 @@ def completed(
         measurements = (item.measurement for item in items if not item.measurement.asks_at_once)
         rehearsal.depends |= {type(measurement).__name__: None for measurement in measurements}
     weights = model.fingerprint()
-    tasks = [_Task(item, item.measurement.steps(model, item.data, options)) for item in items]
+    tasks = [
+        _Task(item, model, options, item.measurement.steps(model, item.data, options))
+        for item in items
+    ]
     for task in tasks:
         task.advance()
     left = list(tasks)
@@ -245,17 +252,19 @@ def _mergeable(
     return merged
 
 
-def _work(job: Pass) -> float:
-    """Approximate cost of a pass, in forward passes over 100 tokens."""
-    count = len(job.variants) if isinstance(job, Variants) else 1
-    lengths, gradient = job.prompts.lengths.tolist(), bool(_losses(job.readings))
-    each = cost(lengths, gradient=gradient, variants=count)
-    return len(job.prompts) * count * each
+def _work(job: Pass, model: LanguageModel, options: Options) -> float:
+    """Cost of a pass, in forward passes over 100 tokens."""
+    before = (*options.interventions, *job.interventions)
+    how: Any = {name: getattr(options, name) for name in ("batch_size", "memory", "path")}
+    layout, variants = (job.layout, job.variants) if isinstance(job, Variants) else (None, ((),))
+    sets = [(*before, *variant) for variant in variants]
+    return price(model, job.prompts, job.readings, sets, layout=layout, **how)
 
 
-def work_of(item: Item, model: LanguageModel) -> float:
-    """Approximate cost of the passes that a measurement asks for first, in forward passes over 100 tokens."""
-    return sum(map(_work, item.measurement.passes(model, item.data)), 0.0)
+def work_of(item: Item, model: LanguageModel, options: Options) -> float:
+    """Cost of the passes that a measurement asks for first, in forward passes over 100 tokens."""
+    jobs = item.measurement.passes(model, item.data)
+    return sum((_work(job, model, options) for job in jobs), 0.0)
 
 
 def _losses(readings: Sequence[AnyReading]) -> set[str]:
@@ -293,7 +302,7 @@ def _made(
         apart = _needs_all(*variants) or job.layout is not None
         return [whole_words(job.prompts, job.readings, read, varied, apart=apart)]
     # Merged passes cost as much as the most expensive of them.
-    works = [_work(part) for part in passes]
+    works = [_work(part, model, options) for part in passes]
     expect(max(works) - sum(works))
     readings: list[AnyReading] = []
     places = [[_placed(reading, readings) for reading in part.readings] for part in passes]

@@ -139,7 +139,7 @@ def _work(
     """Approximate cost of one untrained network."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # they are given for the model
-        return work_of(Item.checked(measurement, model, data, options), model)
+        return work_of(Item.checked(measurement, model, data, options), model, options)
 
 
 def _known(place: KeptNull) -> Result | None:
