@@ -14,6 +14,7 @@ from icl_mech._files import replace_file
 from icl_mech.errors import IclMechError, SweepError
 from icl_mech.export_text import as_bytes
 from icl_mech.metrics import Interval
+from icl_mech.recipes.foreseen import Lack, by_reason, missing, short_reason
 from icl_mech.recipes.recipe import MEAN, OF_SWEEPS, Number, Recipe, papers
 from icl_mech.recipes.rows import INSIDE, OUTSIDE, UNDEFINED, Own, Row, shared_reasons
 from icl_mech.recipes.table import Marks, caption, laid_out, latex
@@ -57,17 +58,21 @@ class Reproduction(Paged):
         sweep: All items.
         stand_ins: The task measured instead of each of the paper's; None: the paper's tasks, empty: no task replaces one.
         scale: Fraction of the paper's prompts and seeds.
+        lacks: What the models cannot have, as it was found before the runs.
     """
 
     recipe: Recipe
     sweep: Sweep
     stand_ins: Mapping[str, str] | None = None
     scale: float = 1.0
+    lacks: Sequence[Lack] = ()
 
     @cached_property
     def rows(self) -> tuple[Row, ...]:
         """Every published number next to the measured one."""
-        models = dict.fromkeys(item.model for item in self.sweep.plan)
+        models = dict.fromkeys(
+            [*(item.model for item in self.sweep.plan), *(lack.model for lack in self.lacks)]
+        )
         numbers = self.recipe.numbers
         return tuple(
             row for number in numbers for model in models for row in self._rows(number, model)
@@ -78,7 +83,11 @@ class Reproduction(Paged):
         if number.only and model not in published:
             return
         ours = {task: task for task in number.tasks} if self.stand_ins is None else self.stand_ins
-        measured = list(dict.fromkeys(item.task for item in self.sweep.plan))
+        wanted = [
+            *(item.task for item in self.sweep.plan),
+            *(lack.task for lack in self.lacks if lack.task),
+        ]
+        measured = list(dict.fromkeys(wanted))
         # If no measured task replaces one of the paper's, means stand side by side.
         for paper_task in number.tasks if ours else [MEAN]:
             task = MEAN if paper_task == MEAN else ours.get(paper_task, "")
@@ -104,15 +113,15 @@ class Reproduction(Paged):
     def _own(self, number: Number, model: str, task: str) -> Iterator[Own]:
         """The measured values, what they are averaged over, and why they are missing or cannot be compared."""
         labels = {name: label for name, label in number.at.items() if name not in DIMS}
-        places: dict[str, Any] = {"model": model} | ({} if task == MEAN else {"task": task})
-        for name in {*DIMS} & number.at.keys():
-            there, at = {getattr(item, name) for item in self.sweep.plan}, number.at[name]
-            places[name] = [place for place in at if place in there] if isinstance(at, list) else at
+        part = self._runs(number, model, task)
+        done = [item for item in part.plan if part.state(item) == "done"]
+        refused = self._refused(number, model, task, part)
+        if not done:
+            why = [f"not measured ({by_reason(refused)})"] if task == MEAN else []
+            why = why or [f"not measured: {short_reason(reason)}" for reason in refused.values()]
+            yield "", UNDEFINED, "", why if refused else ["no run finished"], ()
+            return
         try:
-            part = self.sweep.select(**places)
-            if all(part.state(item) != "done" for item in part.plan):
-                yield "", UNDEFINED, "", ["no run finished"], ()
-                return
             quantity: Any = number.quantity
             if number.along:
                 labels = _with_ends(labels, part.readings(quantity)[0])
@@ -130,20 +139,22 @@ class Reproduction(Paged):
                 averages = defined.average(quantity, over, fixed=fixed, **labels)
             cell = averages.one()
         except NoValue:
-            yield "", UNDEFINED, "", [_lacking("any run", number)], ()
+            yield "", UNDEFINED, "", [_lacking("any run", number, part, done)], ()
             return
         except IclMechError as error:
             yield "", UNDEFINED, "", [f"no value ({error})"], ()
             return
-        why: list[str] = []
-        tasks = {item.task for item in part.plan}
-        done = sum(part.state(item) == "done" for item in part.plan)
-        if cell.items < done:
-            where = dict.fromkeys(item.task for item in lost)
-            of = f"{done - cell.items} of {counted(done, 'run')}"
-            why.append(_lacking(f"{of} ({', '.join(where)})" if where else of, number))
-        elif task == MEAN and cell.counts["task"] < len(tasks):
-            why.append(f"only {cell.counts['task']} of {len(tasks)} tasks have a value")
+        why = []
+        if cell.items < len(done):
+            where = listed(dict.fromkeys(item.task for item in lost))
+            of = f"{len(done) - cell.items} of {counted(len(done), 'run')}"
+            why.append(_lacking(f"{of} ({where})" if where else of, number, part, lost))
+        if task == MEAN and refused:
+            tasks = {item.task for item in part.plan} | {*refused}
+            had = f"{len(tasks) - len(refused)} of {len(tasks)} tasks"
+            why.append(
+                f"only {had} {'was' if len(tasks) - len(refused) == 1 else 'were'} measured ({by_reason(refused)})"
+            )
         if cell.counts["seed"] < 2 and any(item.demonstrations == "shared" for item in part.plan):
             why.append("one set of demonstrations for each task")
         factor, basis = 100.0 if number.percent else 1.0, averages.basis(cell)
@@ -158,7 +169,7 @@ class Reproduction(Paged):
             words = f"{number.along} {label}" if isinstance(label, int | float) else str(label)
             if not math.isfinite(value[0]):
                 runs = "at least one run" if number.along else "any run"
-                yield words, UNDEFINED, basis, [_lacking(runs, number), *why], lost
+                yield words, UNDEFINED, basis, [_lacking(runs, number, part, done)], lost
             elif not all(map(math.isfinite, value)) or math.isclose(
                 value[1], value[2], rel_tol=1e-6
             ):
@@ -166,6 +177,35 @@ class Reproduction(Paged):
                 yield words, alone, basis, ["it has no interval", *why], lost
             else:
                 yield words, Interval(*value), basis, why, lost
+
+    def _runs(self, number: Number, model: str, task: str) -> Sweep:
+        """The runs that the number is averaged over; none if the model can do none of them."""
+        places: dict[str, Any] = {"model": [model]} | ({} if task == MEAN else {"task": [task]})
+        for name in {*DIMS} & number.at.keys():
+            at = number.at[name]
+            there = {getattr(item, name) for item in self.sweep.plan}
+            places[name] = [
+                place for place in (at if isinstance(at, list) else [at]) if place in there
+            ]
+        found = any(
+            all(getattr(item, name) in at for name, at in places.items())
+            for item in self.sweep.plan
+        )
+        return self.sweep.select(**places) if found else Sweep([])
+
+    def _refused(self, number: Number, model: str, task: str, part: Sweep) -> dict[str, str]:
+        """Why tasks of the number have no finished run, by task."""
+        everywhere = {item.task for item in self.sweep.plan} | {lack.task for lack in self.lacks}
+        tasks = everywhere - {""} if task == MEAN else {task}
+        refused: dict[str, str] = {}
+        for lack in self.lacks:
+            if lack.meets(number, model, tasks):
+                refused |= dict.fromkeys([lack.task] if lack.task else sorted(tasks), lack.why)
+        done = {item.task for item in part.plan if part.state(item) == "done"}
+        for item in part.plan:
+            if item.task not in done and (why := part.error(item)):
+                refused.setdefault(item.task, why)
+        return {name: why for name, why in refused.items() if name not in done}
 
     # --- to be read ---
 
@@ -347,15 +387,20 @@ def _defined(
     A mean over some of the runs is no mean over all: it is not compared, and the table says which are missing.
     """
     readings = [reading.at(labels) for reading in part.readings(quantity)]
-    lost = [reading.item for reading in readings if not bool(reading.value.isfinite().any())]
-    if not lost or len(lost) == len(readings):
+    known = [reading.item for reading in readings if bool(reading.value.isfinite().any())]
+    done = [item for item in part.plan if part.state(item) == "done"]
+    lost = [item for item in done if item not in known]
+    if not lost or not known:
         return part, ()
     return _without(part, lost), lost
 
 
 def _without(part: Sweep, lost: Sequence[Item]) -> Sweep:
-    kept = [item for item in part.plan if item not in lost]
-    return Sweep(kept, folder=part.folder, skipped=part.skipped, made=part.made)
+    return _only(part, [item for item in part.plan if item not in lost])
+
+
+def _only(part: Sweep, items: Sequence[Item]) -> Sweep:
+    return Sweep(items, folder=part.folder, skipped=part.skipped, made=part.made)
 
 
 def _with_ends(labels: Mapping[str, Any], reading: Reading) -> dict[str, Any]:
@@ -384,5 +429,8 @@ def _read(number: Number, labels: Mapping[str, Any]) -> Effect:
     return Effect(number.name, value)
 
 
-def _lacking(runs: str, number: Number) -> str:
-    return f"no value in {runs}{f': {number.undefined}' if number.undefined else ''}"
+def _lacking(runs: str, number: Number, part: Sweep, items: Sequence[Item]) -> str:
+    """That runs have no value, and why: what the recipe says, or what the runs say on what they left out."""
+    why = [reason for item in items for reason in missing(part.analysis(item), number)]
+    named = "; ".join(short_reason(reason) for reason in dict.fromkeys(why))
+    return f"no value in {runs}{f': {named}' if named else ''}"

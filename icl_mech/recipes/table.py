@@ -1,12 +1,11 @@
 """The table of a recipe: rows and columns of the paper, measured numbers above published ones, and its notes."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from string import ascii_lowercase
 
 from icl_mech.export_text import tex_prose
 from icl_mech.recipes.recipe import Recipe
-from icl_mech.recipes.rows import OUTSIDE, Row, decimal, shared_reasons
+from icl_mech.recipes.rows import OUTSIDE, Row, decimal, shared_reasons, short
 from icl_mech.results.wording import counted, listed
 from icl_mech.shapes import Table
 from icl_mech.sweeps import Sweep
@@ -139,11 +138,6 @@ def _letter(number: int) -> str:
 
 def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:].rstrip('.')}."
-
-
-def short(model: str) -> str:
-    """The name of a model; of a folder, its last part."""
-    return Path(model).name if Path(model).is_absolute() else model
 
 
 def caption(recipe: Recipe, sweep: Sweep, rows: Sequence[Row]) -> str:

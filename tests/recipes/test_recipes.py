@@ -341,6 +341,7 @@ def test_a_mean_of_fewer_tasks_is_not_compared(run, monkeypatch):
 def _lacking(part, lost):
     state = part.state
     part.state = lambda item: "failed" if lost in (item, item.task) else state(item)
+    part.error = lambda item: "Too long; use fewer." if lost in (item, item.task) else ""
     return part
 
 
