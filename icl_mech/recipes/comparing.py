@@ -14,7 +14,7 @@ from icl_mech._files import replace_file
 from icl_mech.errors import IclMechError, SweepError
 from icl_mech.export_text import as_bytes
 from icl_mech.metrics import Interval
-from icl_mech.recipes.foreseen import Lack, by_reason, missing, short_reason
+from icl_mech.recipes.foreseen import ELSEWHERE, Lack, by_reason, missing, short_reason
 from icl_mech.recipes.recipe import MEAN, OF_SWEEPS, Number, Recipe, papers
 from icl_mech.recipes.rows import INSIDE, OUTSIDE, UNDEFINED, Own, Row, shared_reasons
 from icl_mech.recipes.table import Marks, caption, laid_out, latex
@@ -26,7 +26,7 @@ from icl_mech.studies.claim import Effect
 from icl_mech.studies.pages import sections_of
 from icl_mech.sweeps import Sweep
 from icl_mech.sweeps.averages import of_tasks
-from icl_mech.sweeps.item import DIMS, Item
+from icl_mech.sweeps.item import DIMS, Item, short_name
 from icl_mech.sweeps.reading import Reading
 from icl_mech.sweeps.result import NoValue
 from icl_mech.sweeps.sections import facts, failures, sections
@@ -37,13 +37,16 @@ if TYPE_CHECKING:
 OVER = ("shots", "total", "format", "n")
 """Dimensions averaged in addition to seeds and tasks, if the items of one number differ in them."""
 
-PRINTED = (
+BRACKETS = (
     "Square brackets hold hierarchical 95 % intervals, over seeds and never narrower than those over prompts; "
-    "a mean is over these particular tasks. Published numbers are taken as printed: papers rarely give their "
-    "uncertainty."
+    "a mean is over these particular tasks."
 )
+PRINTED = "Published numbers are taken as printed: papers rarely give their uncertainty."
+ABOVE = "Numbers measured here stand above the published ones."
+NO_NUMBERS = "The paper gives no numbers to compare with."
 FAILED = "that a number outside the interval is a failed replication: see the notes at the top."
 OTHERS = "Other tasks than the paper's, so no differences are given"
+NOTHING = "no task replaces the others"
 
 DRAWN = 24
 """Rows of the figure; where there are more, it shows means alone."""
@@ -80,8 +83,6 @@ class Reproduction(Paged):
 
     def _rows(self, number: Number, model: str) -> Iterator[Row]:
         published = number.published
-        if number.only and model not in published:
-            return
         ours = {task: task for task in number.tasks} if self.stand_ins is None else self.stand_ins
         wanted = [
             *(item.task for item in self.sweep.plan),
@@ -113,6 +114,9 @@ class Reproduction(Paged):
     def _own(self, number: Number, model: str, task: str) -> Iterator[Own]:
         """The measured values, what they are averaged over, and why they are missing or cannot be compared."""
         labels = {name: label for name, label in number.at.items() if name not in DIMS}
+        if not number.has_meaning(model):
+            yield "", UNDEFINED, "", [ELSEWHERE.format(number.theirs)], ()
+            return
         part = self._runs(number, model, task)
         done = [item for item in part.plan if part.state(item) == "done"]
         refused = self._refused(number, model, task, part)
@@ -210,6 +214,11 @@ class Reproduction(Paged):
     # --- to be read ---
 
     @property
+    def _published(self) -> bool:
+        """True if there are published numbers beside those measured here."""
+        return any(row.published for row in self.rows)
+
+    @property
     def lead(self) -> str:
         """The outcome in a sentence or two."""
         every = [row.verdict for row in self.rows]
@@ -231,7 +240,7 @@ class Reproduction(Paged):
         several = len({row.model for row in self.rows}) > 1
         lines, marks = [], Marks(self.rows)
         for row in self.rows:
-            of = f"{row.name}, {row.of_task}{f' ({row.model})' if several else ''}"
+            of = f"{row.name}, {row.of_task}{f' ({short_name(row.model)})' if several else ''}"
             parts = [f"{of}: {marks.measured(row)}"]
             parts += [f"published {row.beside}"] if row.published else []
             if not row.why:
@@ -273,24 +282,31 @@ class Reproduction(Paged):
         lost = [item for item in main.plan if all(item in row.lost for row in self.rows)]
         main = _without(main, lost) if lost else main
         content = sections(main, of_tasks(main.plan))
-        notes = [PRINTED, *self.recipe.notes, *failures(self.sweep), *self.sweep.skipped]
+        notes = [BRACKETS] if any(row.own.low == row.own.low for row in self.rows) else []
+        notes += [PRINTED] if self._published else []
+        notes += [*self.recipe.notes, *failures(self.sweep), *self.sweep.skipped]
         if lost:
             where = listed(dict.fromkeys(item.task for item in lost))
             notes.append(
                 f"Figures of means leave out runs that have none of these numbers ({where})."
             )
         if self.stand_ins is not None:
-            beside = ((task, self.stand_ins.get(task, "nothing")) for task in self.recipe.tasks)
-            notes.insert(
-                0, f"{OTHERS}: {', '.join(f'{stand_in} for {task}' for task, stand_in in beside)}."
-            )
+            beside = [
+                f"{self.stand_ins[task]} for {task}"
+                for task in self.recipe.tasks
+                if task in self.stand_ins
+            ]
+            rest = [NOTHING] if 0 < len(beside) < len(self.recipe.tasks) else []
+            said = "; ".join([*([listed(beside)] if beside else []), *rest])
+            notes.insert(0, f"{OTHERS}{f': {said}' * bool(said)}.")
         sizes = sorted({item.n for item in self.sweep.plan})
-        used = f"{' to '.join(map(str, dict.fromkeys((sizes[0], sizes[-1]))))} prompts per run, "
+        used = f"{' to '.join(map(str, dict.fromkeys((sizes[0], sizes[-1]))))} "
+        used += f"{'prompt' if sizes[-1] == 1 else 'prompts'} per run, "
         used += counted(len({item.seed for item in self.sweep.plan}), "seed")
         scale = Fact("Scale", f"{self.scale:g} of the paper's prompts and seeds requested; {used}")
         about = [Fact("Measured", self.recipe.measures), scale, *facts(self.sweep)]
         command = self.sweep.made.get("command", "")
-        models = listed(dict.fromkeys(item.model for item in self.sweep.plan))
+        models = listed(dict.fromkeys(short_name(item.model) for item in self.sweep.plan))
         return Page(
             f"{self.recipe.title}: {models} compared with the paper",
             [self._table(), *self._figure(), *self._of_first_run(), *content.sections],
@@ -317,16 +333,17 @@ class Reproduction(Paged):
     def _table(self) -> Section:
         table, notes = laid_out(self.rows, self.recipe.title)
         of, numbers = self.recipe, self.to_pandas()
-        once = [name for name in ("verdict", "why") if numbers[name].nunique() == 1]
+        once = [name for name in ("verdict", "why", "model") if numbers[name].nunique() == 1]
+        numbers["model"] = numbers["model"].map(short_name)
         return Section(
             "Which of the published numbers are reproduced here?"
-            if any(row.published for row in self.rows)
+            if self._published
             else "What is measured here?",
-            self.lead,
+            ABOVE if self._published else NO_NUMBERS,
             table,
             {"recipe": of.name, "source": of.source},
             caption=" ".join([caption(self.recipe, self.sweep, self.rows), *notes]),
-            limits=FAILED,
+            limits=FAILED if self._published else "",
             short="Published and measured",
             key="published",
             numbers=numbers.drop(columns=once),
@@ -358,7 +375,9 @@ class Reproduction(Paged):
             return []
         value, low, high = torch.tensor([row.own for row in rows])[:, None].unbind(-1)
         several = len({row.model for row in rows}) > 1
-        groups = tuple(f"{row.name}, {row.of_task}{f', {row.model}' * several}" for row in rows)
+        groups = tuple(
+            f"{row.name}, {row.of_task}{f', {short_name(row.model)}' * several}" for row in rows
+        )
         marks = [row.published for row in rows]
         published = tuple((i, 0, mark) for i, at in enumerate(marks) for mark in at.values())
         of = self.recipe

@@ -7,11 +7,11 @@ from typing import Any
 
 from icl_mech.errors import IclMechError, SweepError
 from icl_mech.recipes.recipe import HERE, OF_SWEEPS, Number, Recipe
-from icl_mech.recipes.rows import short
 from icl_mech.results.wording import counted, listed
 from icl_mech.studies import Analysis
 from icl_mech.studies.study import OF_MEASUREMENTS, quantities
 from icl_mech.sweeps.beforehand import jobs_of, refusal, rehearsed
+from icl_mech.sweeps.item import short_name
 from icl_mech.sweeps.sources import ModelSource
 from icl_mech.sweeps.work import Job, loaded
 
@@ -24,8 +24,10 @@ SETTINGS = ("shots", "total")
 LEFT_OUT = re.compile(r"left out: |left out; |^No .* (chosen|ablated)")
 """Notes of an analysis on what it does not hold."""
 
-ELSEWHERE = ("Published numbers", "Untrained networks")
+UNREAD = ("Published numbers", "Untrained networks")
 """Beginnings of such notes on what no recipe reads."""
+
+ELSEWHERE = "layers and heads of {} by their numbers, which mean nothing in another model"
 
 OF_HEADS, OF_LATE = ("No heads", "Heads and ablations"), ("No late layers", "Heads and ablations")
 OF_PARTS = {"ablation": OF_HEADS, "false_induction": OF_HEADS, "late_ablation": OF_LATE}
@@ -95,7 +97,7 @@ def foresee(
         found = list(_of_model(chosen, source, grids, how, alone=len(sources) == 1))
         lacks[:0] = found
         gone = {name for lack in found for name in lack.numbers}
-        some = any(number.name not in gone for number in _asked(chosen, source.name))
+        some = any(number.name not in gone for number in chosen.numbers)
         runs = _without(grids, [lack for lack in found if not lack.numbers])
         left[source.name] = list(runs) if some else []
     if not any(left.values()):
@@ -126,27 +128,26 @@ def _of_model(
             raise
         yield Lack(source.name, str(error))
         return
-    first: Job | None = None
+    elsewhere = [number for number in chosen.numbers if not number.has_meaning(source.name)]
+    for models in dict.fromkeys(number.theirs for number in elsewhere):
+        names = [number.name for number in elsewhere if number.theirs == models]
+        yield Lack(source.name, ELSEWHERE.format(models), numbers=tuple(names))
+    known = False
     for grid in grids:
         for job in _alike(jobs_of({source.name: given(source)}, {**grid, **how})):
             at = {
                 name: value for name in SETTINGS if (value := getattr(job.item, name)) is not None
             }
             why = refusal(job, chosen.least)
-            if not why and first is None and job.item.study != OF_MEASUREMENTS:
-                first = job
+            if not why and not known and job.item.study != OF_MEASUREMENTS:
                 run = rehearsed(job, chosen.least)
                 if isinstance(run, Analysis):
                     yield from _unmeasured(chosen, source.name, run)
                 else:
                     why = run
+                known = not why  # what it leaves out is the same for all tasks
             if why:
                 yield Lack(source.name, why, job.item.task, at)
-
-
-def _asked(chosen: Recipe, model: str) -> list[Number]:
-    """The numbers that have a meaning for this model."""
-    return [number for number in chosen.numbers if not number.only or model in number.published]
 
 
 def _alike(jobs: Iterable[Job]) -> Iterator[Job]:
@@ -162,7 +163,9 @@ def _alike(jobs: Iterable[Job]) -> Iterator[Job]:
 def _unmeasured(chosen: Recipe, model: str, run: Analysis) -> Iterator[Lack]:
     """Numbers whose part a rehearsed run leaves out, by the reason that it gives."""
     reasons: dict[str, list[str]] = {}
-    for number in _asked(chosen, model):
+    for number in chosen.numbers:
+        if not number.has_meaning(model):
+            continue
         if not _has_part(run, number) and (why := missing(run, number)):
             reasons.setdefault("; ".join(why), []).append(number.name)
     for reason, names in reasons.items():
@@ -174,7 +177,7 @@ def missing(run: Analysis, number: Number) -> list[str]:
     part = "ablation" if number.quantity in OF_SWEEPS else number.part
     if part in run or (number.undefined and not part):
         return [number.undefined] if number.undefined else []
-    notes = [note for note in run.notes if LEFT_OUT.search(note) and not note.startswith(ELSEWHERE)]
+    notes = [note for note in run.notes if LEFT_OUT.search(note) and not note.startswith(UNREAD)]
     begun = OF_PARTS.get(part, (part.replace("_", " ").capitalize(), OF_HEADS[-1]))
     return [note for note in notes if part and note.startswith(begun)] or notes
 
@@ -233,7 +236,7 @@ def notice(chosen: Recipe, lacks: Sequence[Lack]) -> str:
     lines = []
     for model in dict.fromkeys(lack.model for lack in lacks):
         lines.append(
-            f"Not all of {chosen.name} can be measured on {short(model)}. Left out, and explained in the table:"
+            f"Not all of {chosen.name} can be measured on {short_name(model)}. Left out, and explained in the table:"
         )
         own = [lack for lack in lacks if lack.model == model]
         lines += [f"  {line}" for line in _reasons(chosen, own)]
@@ -252,7 +255,7 @@ def _reasons(chosen: Recipe, lacks: Sequence[Lack]) -> list[str]:
 
 
 def _nothing(chosen: Recipe, lacks: Sequence[Lack]) -> str:
-    models = dict.fromkeys(short(lack.model) for lack in lacks)
+    models = dict.fromkeys(short_name(lack.model) for lack in lacks)
     lines = _reasons(chosen, lacks)
     why = " ".join(line if line.endswith(".") else f"{line}." for line in lines)
     copy = (

@@ -10,6 +10,7 @@ from typing import Any
 from icl_mech.checking import Count, Natural, check_fields, conformed
 from icl_mech.documents import content_of_file, read_yaml
 from icl_mech.errors import RunError, SweepError, near_matches
+from icl_mech.results.wording import listed
 from icl_mech.studies.study import known_studies, quantities
 from icl_mech.sweeps import gap_reduction
 from icl_mech.sweeps.config import arguments, by_name, keys, mapping
@@ -70,6 +71,15 @@ class Number:
     def part(self) -> str:
         """Name of the result it is read from; empty for effects by name."""
         return "" if self.quantity in (*quantities(), *OF_SWEEPS) else self.quantity.split(".")[0]
+
+    def has_meaning(self, model: str) -> bool:
+        """False if it is about layers and heads of other models by their numbers."""
+        return not self.only or model in self.published
+
+    @property
+    def theirs(self) -> str:
+        """The models that it is published for."""
+        return listed(self.published)
 
     @property
     def tasks(self) -> tuple[str, ...]:

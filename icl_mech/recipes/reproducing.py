@@ -100,7 +100,7 @@ def _part(out: str | Path, models: set[str], grids: Sequence[Mapping[str, Any]])
 def _is_of(item: Item, given: Mapping[str, Any]) -> bool:
     """True if a sweep with these arguments has the item."""
     wanted = {"task": given["tasks"], "seed": given["seeds"], "n": [given["n"]]}
-    for name in ("shots", "total", "labels", "false_share"):
+    for name in ("shots", "total", "labels", "false_share") if item.labels else ():  # not of texts
         value = given.get(name)
         wanted |= {} if value is None else {name: value if isinstance(value, list) else [value]}
     return all(getattr(item, name) in values for name, values in wanted.items())

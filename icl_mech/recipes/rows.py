@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from icl_mech.metrics import Interval
 from icl_mech.recipes.recipe import MEAN, Number
@@ -110,8 +109,3 @@ def decimal(value: float, digits: int, sign: str = "") -> str:
         if math.isnan(value)
         else f"{round(value, digits) + 0.0:{sign}.{digits}f}".replace("-", "−")
     )
-
-
-def short(model: str) -> str:
-    """The name of a model; of a folder, its last part."""
-    return Path(model).name if Path(model).is_absolute() else model

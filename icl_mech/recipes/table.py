@@ -5,10 +5,11 @@ from string import ascii_lowercase
 
 from icl_mech.export_text import tex_prose
 from icl_mech.recipes.recipe import Recipe
-from icl_mech.recipes.rows import OUTSIDE, Row, decimal, shared_reasons, short
+from icl_mech.recipes.rows import OUTSIDE, Row, decimal, shared_reasons
 from icl_mech.results.wording import counted, listed
 from icl_mech.shapes import Table
 from icl_mech.sweeps import Sweep
+from icl_mech.sweeps.item import short_name
 
 WIDEST = 6
 """Maximum number of columns; a table with more of them, and fewer rows, is turned around."""
@@ -47,7 +48,7 @@ def laid_out(rows: Sequence[Row], title: str) -> tuple[Table, list[str]]:
         ]
         group = []
         for model in models:
-            kind = HERE if len(models) == 1 else short(model)
+            kind = HERE if len(models) == 1 else short_name(model)
             group += line(kind, down, [marks.measured(at[model]) for at in of])
         for name in published:
             alone = published == models
@@ -56,7 +57,7 @@ def laid_out(rows: Sequence[Row], title: str) -> tuple[Table, list[str]]:
                 marks.dashes |= "–" in texts
                 group += line("published" if alone else f"published, {name}", down, texts)
         for model in models:
-            kind = "difference" if len(models) == 1 else f"difference, {short(model)}"
+            kind = "difference" if len(models) == 1 else f"difference, {short_name(model)}"
             group += line(kind, down, [marks.difference(at[model]) for at in of])
         lines += [(line[0] if not i else "", *line[1:]) for i, line in enumerate(group)]
     plain = {line[1] for line in lines} <= {HERE}
@@ -150,9 +151,9 @@ def caption(recipe: Recipe, sweep: Sweep, rows: Sequence[Row]) -> str:
     prompts = listed(map(str, sorted(sizes))) if len(sizes) < 3 else f"{min(sizes)} to {max(sizes)}"
     shown = [
         f"**{recipe.title}.**",
-        f"{listed(map(short, models))} on {listed(tasks)};"
+        f"{listed(map(short_name, models))} on {listed(tasks)};"
         if len(tasks) < 7
-        else f"{listed(map(short, models))} on {len(tasks)} tasks;",
+        else f"{listed(map(short_name, models))} on {len(tasks)} tasks;",
         f"{prompts} {'prompt' if sizes == [1] else 'prompts'} per run,",
         f"{counted(len(seeds), 'seed')}",
     ]

@@ -3,15 +3,17 @@
 from dataclasses import replace
 
 import pytest
+from transformers import GPT2Config, GPT2LMHeadModel
 
 import icl_mech as icl
 from icl_mech.errors import ModelError, SweepError
-from icl_mech.recipes import recipe, reproduce
+from icl_mech.recipes import Reproduction, recipe, reproduce
 from icl_mech.recipes.foreseen import Lack, _unmeasured, by_reason, given, notice, short_reason
 from icl_mech.recipes.table import laid_out
+from icl_mech.sweeps.item import short_name
 from icl_mech.sweeps.sources import model_sources
 from tests.said import Words
-from tests.tiny import tiny_model
+from tests.tiny import tiny_model, tiny_tokenizer
 
 WORDS = Words(__file__)
 
@@ -147,3 +149,52 @@ def test_models_keep_how_they_are_loaded():
     (source,) = model_sources([{"path": "gpt2", "dtype": "bfloat16", "revision": "main"}])
     assert given(source) == {"path": "gpt2", "dtype": "bfloat16", "revision": "main"}
     assert given(model_sources("gpt2")[0]) == "gpt2"
+
+
+def test_heads_of_another_model_by_their_numbers_are_dashes(run):
+    heads = recipe("ot-prefix-matching").numbers[0]
+    assert not heads.has_meaning("gpt2-xl")
+    assert heads.has_meaning("gpt-j-6b")
+    found = replace(run, recipe=replace(run.recipe, numbers=[heads]), stand_ins={})
+    (row,) = found.rows
+    assert (row.here, row.published) == ("–", {})
+    WORDS(row.why[-1], "heads_of_another", "gpt-j-6b")
+
+
+def test_too_few_heads_for_a_study_are_refused_at_once(tmp_path):
+    text = written(tmp_path).read_text()
+    start = text.index("  measurements")
+    study = "  study: causal\n  total: 2\n  labels: permuted\n  seeds: [0]\n  n: 8\nleast: 8\n"
+    numbers = 'numbers:\n  - {name: heads, quantity: "without induction heads, logits"}\n'
+    path = tmp_path / "few.yaml"
+    path.write_text(f"{text[:start]}{study}{numbers}".replace("long.csv", "films.csv"))
+    tokenizer = tiny_tokenizer("bpe")
+    config = GPT2Config(vocab_size=len(tokenizer), n_embd=16, n_layer=2, n_head=2, n_positions=512)
+    model = icl.load_model(GPT2LMHeadModel(config).eval(), tokenizer=tokenizer)
+    with WORDS.raises(SweepError, "too_few_heads", 4):
+        reproduce(path, {"few": model}, out=tmp_path / "run")
+
+
+def test_pages_say_nothing_twice_and_reveal_no_place(run, tmp_path):
+    plain = replace(run, stand_ins={})
+    notes = plain.page().origin.limits
+    WORDS.exactly(notes[0], "no_stand_in")
+    partly = replace(run, stand_ins={"films": "reviews"}).page()
+    WORDS.exactly(partly.origin.limits[0], "one_stand_in")
+    assert partly.sections[0].sentence not in partly.lead
+    drawn = [replace(number, published={}) for number in run.recipe.numbers]
+    page = Reproduction(replace(run.recipe, numbers=drawn), run.sweep).page()
+    assert page.sections[0].limits == ""
+
+
+def test_a_model_in_a_folder_is_named_by_its_last_part():
+    assert short_name("/home/someone/models/mine") == "mine"
+    assert short_name("owner/name") == "owner/name"
+
+
+def test_texts_instead_of_tasks_are_read_back(model, tmp_path):
+    (tmp_path / "a.txt").write_text("One film was good. Another was bad. The third was fine.\n")
+    how = {"tasks": str(tmp_path / "a.txt"), "out": tmp_path / "run", "progress": False}
+    found = reproduce("lw-figure-3", {"m": model}, scale=0.01, **how)
+    assert len(found.sweep) == 1
+    assert found.rows
