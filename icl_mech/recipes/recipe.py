@@ -1,5 +1,6 @@
 """`Recipe`: a table or figure of a paper as a value, read from a YAML file and checked when it is read."""
 
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from functools import lru_cache
@@ -253,7 +254,9 @@ def _check(made: Recipe) -> None:
     parts = {*by_name(), *(part for study in known_studies().values() for part in study.parts)}
     _known("show: the part", made.show, parts)
     for number in made.numbers:
-        _known(f"{number.name!r}: the quantity", [number.part] if number.part else [], parts)
+        # The second measurement of a kind is `generate_2`.
+        part = re.sub(r"_\d+$", "", number.part)
+        _known(f"{number.name!r}: the quantity", [part] if part else [], parts)
         for by_task in number.published.values():
             _known(f"{number.name!r}: the task", by_task, {*made.tasks, MEAN})
         _known(f"{number.name!r}: the model", number.published, made.models)

@@ -371,6 +371,25 @@ def test_measurements_are_those_of_the_file(tmp_path):
     assert next(_grids(recipe(path), None, 1.0))["measurements"][0] == Predict()
 
 
+def test_several_measurements_of_one_kind_have_options_of_their_own():
+    (grid,) = _grids(recipe("opera"), "offline", 1.0)
+    plain, beams, penalised = [own.over_trust for own in grid["measurements"]]
+    assert plain is None
+    assert (beams.weight, penalised.weight, penalised.threshold) == (0.0, 1.0, 15)
+    assert {number.part for number in recipe("opera").numbers} == {
+        "generate",
+        "generate_2",
+        "generate_3",
+    }
+
+
+def test_options_of_options_are_checked(tmp_path):
+    path = tmp_path / "opera.yaml"
+    path.write_text(recipe("opera").text.replace("beams: 5, weight", "beems: 5, weight", 1))
+    with WORDS.raises(SweepError, "options_of_options", "'beems'", "'beams'"):
+        recipe(path)
+
+
 # --- the table for a paper ---
 
 
