@@ -236,20 +236,28 @@ class Reproduction(Paged):
         )
 
     def summary(self) -> str:
-        """Every row in one line, followed by the reasons why runs failed."""
+        """Every row in one line, followed by the reasons why runs failed; numbers along one axis share lines."""
         several = len({row.model for row in self.rows}) > 1
-        lines, marks = [], Marks(self.rows)
-        for row in self.rows:
-            of = f"{row.name}, {row.of_task}{f' ({short_name(row.model)})' if several else ''}"
-            parts = [f"{of}: {marks.measured(row)}"]
+        lines: dict[object, list[str]] = {}
+        marks = Marks(self.rows)
+        for number, row in enumerate(self.rows):
+            of = f"{row.of_task}{f' ({short_name(row.model)})' if several else ''}"
+            if row.label:
+                place = lines.setdefault((row.label, of), [f"{row.label}, {of}"])
+                place.append(f"{row.number.name} {marks.measured(row)}")
+                continue
+            parts = [f"{row.name}, {of}: {marks.measured(row)}"]
             parts += [f"published {row.beside}"] if row.published else []
             if not row.why:
                 apart = f"differs by {row.apart}"
                 parts.append(apart if row.verdict == OUTSIDE else INSIDE)
-            lines.append(f"  {'; '.join(parts)}")
-        lines += [f"  {note}" for note in marks.lettered()]
-        failed = [f"  failed: {text}" for text in self.sweep.failures()]
-        return "\n".join([f"{self.recipe.name}: {self.lead}", *lines, *failed])
+            lines[number] = ["; ".join(parts)]
+        shown = [
+            f"{first}: {'; '.join(rest)}" if rest else first for first, *rest in lines.values()
+        ]
+        shown += marks.lettered()
+        shown += [f"failed: {text}" for text in self.sweep.failures()]
+        return "\n".join([f"{self.recipe.name}: {self.lead}", *(f"  {line}" for line in shown)])
 
     def __repr__(self) -> str:
         """The summary."""

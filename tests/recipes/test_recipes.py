@@ -434,6 +434,9 @@ def test_numbers_along_an_axis_are_rows_of_the_table(run):
     heads, lines, _ = texts_of(found)
     assert heads == ("", "label", "word")
     assert [line[0] for line in lines] == ["hidden_anchor"]
+    (line,) = found.summary().splitlines()[1:2]  # both numbers in one line
+    assert line.startswith("  hidden_anchor, mean over tasks: ")
+    assert line.count("[") == 2
     # The same number as with the label given.
     assert lines[0][1].split(" (")[0] == run.rows[2].here
     lost = replace(numbers[0], along="layer")
