@@ -53,10 +53,9 @@ def test_a_recipe_runs(name, small, folders):
         assert row.basis, row.why  # of an average that there is
         # This network always answers alike, which leaves some numbers undefined.
         if not (row.number.undefined and math.isnan(row.own.value)):
-            # A number of the run, or of one prompt, has no interval.
-            alone = row.number.name.startswith("speed-up") or name in ONE_PROMPT
-            if row.number.quantity.endswith(".length"):  # all texts may be as long as allowed
-                alone = math.isnan(row.own.low)
+            # A number of the run, of one prompt or of one set of demonstrations has no interval.
+            alone = math.isnan(row.own.low)
+            assert alone or not (row.number.name.startswith("speed-up") or name in ONE_PROMPT)
             ends = (row.own.value,) * 2 if alone else row.own[1:]
             assert ends[0] - 1e-9 <= row.own.value <= ends[1] + 1e-9, row.name  # rounding
             WORDS.only_if(alone, row.why, "no_interval")
