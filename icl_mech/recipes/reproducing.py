@@ -12,10 +12,12 @@ from icl_mech.prompts import TextSet
 from icl_mech.recipes.comparing import Reproduction
 from icl_mech.recipes.foreseen import foresee, given, notice
 from icl_mech.recipes.recipe import Recipe, recipe
+from icl_mech.results import given_path
 from icl_mech.results.wording import listed
 from icl_mech.studies.forecast import plannable
 from icl_mech.sweeps import Item, Sweep, sweep
 from icl_mech.sweeps.config import arguments
+from icl_mech.sweeps.item import is_sweep
 from icl_mech.sweeps.sources import TaskSource, model_sources, task_sources
 
 OFFLINE = "offline"
@@ -70,6 +72,10 @@ def reproduce(
     if models == ALL and chosen.unnamed:
         raise SweepError(
             f"models='all', but the checkpoints of the paper are not known ({listed(chosen.models)}); name your own models."
+        )
+    if not resume and is_sweep(given_path(out, option="out")):
+        raise SweepError(
+            f"{str(out)!r} holds a sweep; give resume=True to continue it, or another folder."
         )
     try:
         grids = list(_grids(chosen, tasks, scale))
