@@ -91,6 +91,13 @@ def test_a_recipe_names_what_is_there(name):
     assert all(places.count(place) == 1 for place in places if any(place))
 
 
+def test_heads_are_scored_on_the_task_of_the_table():
+    """By default the overthinking study chooses heads on another task than the one it is run on."""
+    for name, own in RECIPES.items():
+        if own.sweep.get("study") == "overthinking":
+            assert own.sweep["heads_from"] == "unnatural", name
+
+
 def test_every_recipe_stands_in_the_list_of_the_papers_and_the_rest_says_why():
     shown = shown_in_papers()
     assert {own["recipe"] for own in shown if "recipe" in own} == {*RECIPES}
