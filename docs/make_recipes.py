@@ -18,7 +18,7 @@ def table() -> str:
         name = own.get("recipe")
         models = ", ".join(known[name].models) if name else ""
         has = any(number.published for number in known[name].numbers) if name else False
-        numbers = f"numbers of {models}" if has else "drawn, without numbers"
+        numbers = f"numbers of {models}" if has else "no numbers to compare with"
         status = f"`{name}`: {numbers}" if name else f"none: {own['why']}"
         lines.append(f"| *{own['paper']}* | {own['place']} | {own['what']} | {status} |")
     return "\n".join(lines) + "\n"

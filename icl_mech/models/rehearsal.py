@@ -255,12 +255,14 @@ class Stage:
         depends: Measurements whose later passes depend on results of earlier ones.
         items: Forecasts of the runs of a sweep, made one by one.
         costs: Measured costs of earlier runs, by model.
+        planning: Runs of a sweep are listed as jobs in `items`, and not forecast.
     """
 
     ledgers: dict[int, Ledger] = field(default_factory=dict)
     depends: dict[str, None] = field(default_factory=dict)
     items: list[Any] = field(default_factory=list)
     costs: dict[int, Any] = field(default_factory=dict)
+    planning: bool = False
 
 
 _STAGE: ContextVar[Stage | None] = ContextVar("stage", default=None)

@@ -410,9 +410,11 @@ def check_lengths(prompts: Sequence[Prompt], limit: int | None) -> None:
     if limit is not None and longest > limit:
         count = sum(length > limit for length in lengths)
         whole = " with its longest label word" * (prompts[0].score != "first")
+        alone = len(prompts) == 1
+        which = "The prompt" if alone else f"{count} of {len(prompts)} prompts"
         raise PromptError(
-            f"{count} of {len(prompts)} prompts are longer than the model's context of {limit} tokens; "
-            f"the longest has {longest}{whole}, {longest - limit} too many. Use fewer shots or shorter texts."
+            f"{which} {'is' if count == 1 else 'are'} longer than the model's context of {limit} tokens; "
+            f"{'it' if alone else 'the longest'} has {longest}{whole}, {longest - limit} too many. Use fewer shots or shorter texts."
         )
 
 

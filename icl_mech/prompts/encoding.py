@@ -233,8 +233,9 @@ class TextTokenizer:
             read = self.tokenizer(text, add_special_tokens=False, **options)
             ids = [int(i) for i in read["input_ids"]]
             return Encoded(tuple(ids), self._by_decoding(text, ids))
+        # Prompts beyond the context are rejected when they are built; a warning would say it twice.
         read = self.tokenizer(
-            text, add_special_tokens=False, return_offsets_mapping=True, **options
+            text, add_special_tokens=False, return_offsets_mapping=True, verbose=False, **options
         )
         return Encoded(tuple(read["input_ids"]), _untrimmed(read["offset_mapping"]))
 

@@ -14,6 +14,7 @@ from icl_mech._files import replace_file
 from icl_mech.errors import IclMechError, SweepError
 from icl_mech.export_text import as_bytes
 from icl_mech.metrics import Interval
+from icl_mech.recipes.foreseen import ELSEWHERE, Lack, by_reason, missing, short_reason
 from icl_mech.recipes.recipe import MEAN, OF_SWEEPS, Number, Recipe, papers
 from icl_mech.recipes.rows import INSIDE, OUTSIDE, UNDEFINED, Own, Row, shared_reasons
 from icl_mech.recipes.table import Marks, caption, laid_out, latex
@@ -25,7 +26,7 @@ from icl_mech.studies.claim import Effect
 from icl_mech.studies.pages import sections_of
 from icl_mech.sweeps import Sweep
 from icl_mech.sweeps.averages import of_tasks
-from icl_mech.sweeps.item import DIMS, Item
+from icl_mech.sweeps.item import DIMS, Item, short_name
 from icl_mech.sweeps.reading import Reading
 from icl_mech.sweeps.result import NoValue
 from icl_mech.sweeps.sections import facts, failures, sections
@@ -36,13 +37,16 @@ if TYPE_CHECKING:
 OVER = ("shots", "total", "format", "n")
 """Dimensions averaged in addition to seeds and tasks, if the items of one number differ in them."""
 
-PRINTED = (
+BRACKETS = (
     "Square brackets hold hierarchical 95 % intervals, over seeds and never narrower than those over prompts; "
-    "a mean is over these particular tasks. Published numbers are taken as printed: papers rarely give their "
-    "uncertainty."
+    "a mean is over these particular tasks."
 )
+PRINTED = "Published numbers are taken as printed: papers rarely give their uncertainty."
+ABOVE = "Numbers measured here stand above the published ones."
+NO_NUMBERS = "The paper gives no numbers to compare with."
 FAILED = "that a number outside the interval is a failed replication: see the notes at the top."
 OTHERS = "Other tasks than the paper's, so no differences are given"
+NOTHING = "no task replaces the others"
 
 DRAWN = 24
 """Rows of the figure; where there are more, it shows means alone."""
@@ -57,17 +61,21 @@ class Reproduction(Paged):
         sweep: All items.
         stand_ins: The task measured instead of each of the paper's; None: the paper's tasks, empty: no task replaces one.
         scale: Fraction of the paper's prompts and seeds.
+        lacks: What the models cannot have, as it was found before the runs.
     """
 
     recipe: Recipe
     sweep: Sweep
     stand_ins: Mapping[str, str] | None = None
     scale: float = 1.0
+    lacks: Sequence[Lack] = ()
 
     @cached_property
     def rows(self) -> tuple[Row, ...]:
         """Every published number next to the measured one."""
-        models = dict.fromkeys(item.model for item in self.sweep.plan)
+        models = dict.fromkeys(
+            [*(item.model for item in self.sweep.plan), *(lack.model for lack in self.lacks)]
+        )
         numbers = self.recipe.numbers
         return tuple(
             row for number in numbers for model in models for row in self._rows(number, model)
@@ -75,10 +83,12 @@ class Reproduction(Paged):
 
     def _rows(self, number: Number, model: str) -> Iterator[Row]:
         published = number.published
-        if number.only and model not in published:
-            return
         ours = {task: task for task in number.tasks} if self.stand_ins is None else self.stand_ins
-        measured = list(dict.fromkeys(item.task for item in self.sweep.plan))
+        wanted = [
+            *(item.task for item in self.sweep.plan),
+            *(lack.task for lack in self.lacks if lack.task),
+        ]
+        measured = list(dict.fromkeys(wanted))
         # If no measured task replaces one of the paper's, means stand side by side.
         for paper_task in number.tasks if ours else [MEAN]:
             task = MEAN if paper_task == MEAN else ours.get(paper_task, "")
@@ -104,15 +114,18 @@ class Reproduction(Paged):
     def _own(self, number: Number, model: str, task: str) -> Iterator[Own]:
         """The measured values, what they are averaged over, and why they are missing or cannot be compared."""
         labels = {name: label for name, label in number.at.items() if name not in DIMS}
-        places: dict[str, Any] = {"model": model} | ({} if task == MEAN else {"task": task})
-        for name in {*DIMS} & number.at.keys():
-            there, at = {getattr(item, name) for item in self.sweep.plan}, number.at[name]
-            places[name] = [place for place in at if place in there] if isinstance(at, list) else at
+        if not number.has_meaning(model):
+            yield "", UNDEFINED, "", [ELSEWHERE.format(number.theirs)], ()
+            return
+        part = self._runs(number, model, task)
+        done = [item for item in part.plan if part.state(item) == "done"]
+        refused = self._refused(number, model, task, part)
+        if not done:
+            why = [f"not measured ({by_reason(refused)})"] if task == MEAN else []
+            why = why or [f"not measured: {short_reason(reason)}" for reason in refused.values()]
+            yield "", UNDEFINED, "", why if refused else ["no run finished"], ()
+            return
         try:
-            part = self.sweep.select(**places)
-            if all(part.state(item) != "done" for item in part.plan):
-                yield "", UNDEFINED, "", ["no run finished"], ()
-                return
             quantity: Any = number.quantity
             if number.along:
                 labels = _with_ends(labels, part.readings(quantity)[0])
@@ -130,20 +143,22 @@ class Reproduction(Paged):
                 averages = defined.average(quantity, over, fixed=fixed, **labels)
             cell = averages.one()
         except NoValue:
-            yield "", UNDEFINED, "", [_lacking("any run", number)], ()
+            yield "", UNDEFINED, "", [_lacking("any run", number, part, done)], ()
             return
         except IclMechError as error:
             yield "", UNDEFINED, "", [f"no value ({error})"], ()
             return
-        why: list[str] = []
-        tasks = {item.task for item in part.plan}
-        done = sum(part.state(item) == "done" for item in part.plan)
-        if cell.items < done:
-            where = dict.fromkeys(item.task for item in lost)
-            of = f"{done - cell.items} of {counted(done, 'run')}"
-            why.append(_lacking(f"{of} ({', '.join(where)})" if where else of, number))
-        elif task == MEAN and cell.counts["task"] < len(tasks):
-            why.append(f"only {cell.counts['task']} of {len(tasks)} tasks have a value")
+        why = []
+        if cell.items < len(done):
+            where = listed(dict.fromkeys(item.task for item in lost))
+            of = f"{len(done) - cell.items} of {counted(len(done), 'run')}"
+            why.append(_lacking(f"{of} ({where})" if where else of, number, part, lost))
+        if task == MEAN and refused:
+            tasks = {item.task for item in part.plan} | {*refused}
+            had = f"{len(tasks) - len(refused)} of {len(tasks)} tasks"
+            why.append(
+                f"only {had} {'was' if len(tasks) - len(refused) == 1 else 'were'} measured ({by_reason(refused)})"
+            )
         if cell.counts["seed"] < 2 and any(item.demonstrations == "shared" for item in part.plan):
             why.append("one set of demonstrations for each task")
         factor, basis = 100.0 if number.percent else 1.0, averages.basis(cell)
@@ -158,7 +173,7 @@ class Reproduction(Paged):
             words = f"{number.along} {label}" if isinstance(label, int | float) else str(label)
             if not math.isfinite(value[0]):
                 runs = "at least one run" if number.along else "any run"
-                yield words, UNDEFINED, basis, [_lacking(runs, number), *why], lost
+                yield words, UNDEFINED, basis, [_lacking(runs, number, part, done)], lost
             elif not all(map(math.isfinite, value)) or math.isclose(
                 value[1], value[2], rel_tol=1e-6
             ):
@@ -167,7 +182,41 @@ class Reproduction(Paged):
             else:
                 yield words, Interval(*value), basis, why, lost
 
+    def _runs(self, number: Number, model: str, task: str) -> Sweep:
+        """The runs that the number is averaged over; none if the model can do none of them."""
+        places: dict[str, Any] = {"model": [model]} | ({} if task == MEAN else {"task": [task]})
+        for name in {*DIMS} & number.at.keys():
+            at = number.at[name]
+            there = {getattr(item, name) for item in self.sweep.plan}
+            places[name] = [
+                place for place in (at if isinstance(at, list) else [at]) if place in there
+            ]
+        found = any(
+            all(getattr(item, name) in at for name, at in places.items())
+            for item in self.sweep.plan
+        )
+        return self.sweep.select(**places) if found else Sweep([])
+
+    def _refused(self, number: Number, model: str, task: str, part: Sweep) -> dict[str, str]:
+        """Why tasks of the number have no finished run, by task."""
+        everywhere = {item.task for item in self.sweep.plan} | {lack.task for lack in self.lacks}
+        tasks = everywhere - {""} if task == MEAN else {task}
+        refused: dict[str, str] = {}
+        for lack in self.lacks:
+            if lack.meets(number, model, tasks):
+                refused |= dict.fromkeys([lack.task] if lack.task else sorted(tasks), lack.why)
+        done = {item.task for item in part.plan if part.state(item) == "done"}
+        for item in part.plan:
+            if item.task not in done and (why := part.error(item)):
+                refused.setdefault(item.task, why)
+        return {name: why for name, why in refused.items() if name not in done}
+
     # --- to be read ---
+
+    @property
+    def _published(self) -> bool:
+        """True if there are published numbers beside those measured here."""
+        return any(row.published for row in self.rows)
 
     @property
     def lead(self) -> str:
@@ -187,20 +236,28 @@ class Reproduction(Paged):
         )
 
     def summary(self) -> str:
-        """Every row in one line, followed by the reasons why runs failed."""
+        """Every row in one line, followed by the reasons why runs failed; numbers along one axis share lines."""
         several = len({row.model for row in self.rows}) > 1
-        lines, marks = [], Marks(self.rows)
-        for row in self.rows:
-            of = f"{row.name}, {row.of_task}{f' ({row.model})' if several else ''}"
-            parts = [f"{of}: {marks.measured(row)}"]
+        lines: dict[object, list[str]] = {}
+        marks = Marks(self.rows)
+        for number, row in enumerate(self.rows):
+            of = f"{row.of_task}{f' ({short_name(row.model)})' if several else ''}"
+            if row.label:
+                place = lines.setdefault((row.label, of), [f"{row.label}, {of}"])
+                place.append(f"{row.number.name} {marks.measured(row)}")
+                continue
+            parts = [f"{row.name}, {of}: {marks.measured(row)}"]
             parts += [f"published {row.beside}"] if row.published else []
             if not row.why:
                 apart = f"differs by {row.apart}"
                 parts.append(apart if row.verdict == OUTSIDE else INSIDE)
-            lines.append(f"  {'; '.join(parts)}")
-        lines += [f"  {note}" for note in marks.lettered()]
-        failed = [f"  failed: {text}" for text in self.sweep.failures()]
-        return "\n".join([f"{self.recipe.name}: {self.lead}", *lines, *failed])
+            lines[number] = ["; ".join(parts)]
+        shown = [
+            f"{first}: {'; '.join(rest)}" if rest else first for first, *rest in lines.values()
+        ]
+        shown += marks.lettered()
+        shown += [f"failed: {text}" for text in self.sweep.failures()]
+        return "\n".join([f"{self.recipe.name}: {self.lead}", *(f"  {line}" for line in shown)])
 
     def __repr__(self) -> str:
         """The summary."""
@@ -233,24 +290,31 @@ class Reproduction(Paged):
         lost = [item for item in main.plan if all(item in row.lost for row in self.rows)]
         main = _without(main, lost) if lost else main
         content = sections(main, of_tasks(main.plan))
-        notes = [PRINTED, *self.recipe.notes, *failures(self.sweep), *self.sweep.skipped]
+        notes = [BRACKETS] if any(row.own.low == row.own.low for row in self.rows) else []
+        notes += [PRINTED] if self._published else []
+        notes += [*self.recipe.notes, *failures(self.sweep), *self.sweep.skipped]
         if lost:
             where = listed(dict.fromkeys(item.task for item in lost))
             notes.append(
                 f"Figures of means leave out runs that have none of these numbers ({where})."
             )
         if self.stand_ins is not None:
-            beside = ((task, self.stand_ins.get(task, "nothing")) for task in self.recipe.tasks)
-            notes.insert(
-                0, f"{OTHERS}: {', '.join(f'{stand_in} for {task}' for task, stand_in in beside)}."
-            )
+            beside = [
+                f"{self.stand_ins[task]} for {task}"
+                for task in self.recipe.tasks
+                if task in self.stand_ins
+            ]
+            rest = [NOTHING] if 0 < len(beside) < len(self.recipe.tasks) else []
+            said = "; ".join([*([listed(beside)] if beside else []), *rest])
+            notes.insert(0, f"{OTHERS}{f': {said}' * bool(said)}.")
         sizes = sorted({item.n for item in self.sweep.plan})
-        used = f"{' to '.join(map(str, dict.fromkeys((sizes[0], sizes[-1]))))} prompts per run, "
+        used = f"{' to '.join(map(str, dict.fromkeys((sizes[0], sizes[-1]))))} "
+        used += f"{'prompt' if sizes[-1] == 1 else 'prompts'} per run, "
         used += counted(len({item.seed for item in self.sweep.plan}), "seed")
         scale = Fact("Scale", f"{self.scale:g} of the paper's prompts and seeds requested; {used}")
         about = [Fact("Measured", self.recipe.measures), scale, *facts(self.sweep)]
         command = self.sweep.made.get("command", "")
-        models = listed(dict.fromkeys(item.model for item in self.sweep.plan))
+        models = listed(dict.fromkeys(short_name(item.model) for item in self.sweep.plan))
         return Page(
             f"{self.recipe.title}: {models} compared with the paper",
             [self._table(), *self._figure(), *self._of_first_run(), *content.sections],
@@ -277,16 +341,17 @@ class Reproduction(Paged):
     def _table(self) -> Section:
         table, notes = laid_out(self.rows, self.recipe.title)
         of, numbers = self.recipe, self.to_pandas()
-        once = [name for name in ("verdict", "why") if numbers[name].nunique() == 1]
+        once = [name for name in ("verdict", "why", "model") if numbers[name].nunique() == 1]
+        numbers["model"] = numbers["model"].map(short_name)
         return Section(
             "Which of the published numbers are reproduced here?"
-            if any(row.published for row in self.rows)
+            if self._published
             else "What is measured here?",
-            self.lead,
+            ABOVE if self._published else NO_NUMBERS,
             table,
             {"recipe": of.name, "source": of.source},
             caption=" ".join([caption(self.recipe, self.sweep, self.rows), *notes]),
-            limits=FAILED,
+            limits=FAILED if self._published else "",
             short="Published and measured",
             key="published",
             numbers=numbers.drop(columns=once),
@@ -318,7 +383,9 @@ class Reproduction(Paged):
             return []
         value, low, high = torch.tensor([row.own for row in rows])[:, None].unbind(-1)
         several = len({row.model for row in rows}) > 1
-        groups = tuple(f"{row.name}, {row.of_task}{f', {row.model}' * several}" for row in rows)
+        groups = tuple(
+            f"{row.name}, {row.of_task}{f', {short_name(row.model)}' * several}" for row in rows
+        )
         marks = [row.published for row in rows]
         published = tuple((i, 0, mark) for i, at in enumerate(marks) for mark in at.values())
         of = self.recipe
@@ -347,15 +414,20 @@ def _defined(
     A mean over some of the runs is no mean over all: it is not compared, and the table says which are missing.
     """
     readings = [reading.at(labels) for reading in part.readings(quantity)]
-    lost = [reading.item for reading in readings if not bool(reading.value.isfinite().any())]
-    if not lost or len(lost) == len(readings):
+    known = [reading.item for reading in readings if bool(reading.value.isfinite().any())]
+    done = [item for item in part.plan if part.state(item) == "done"]
+    lost = [item for item in done if item not in known]
+    if not lost or not known:
         return part, ()
     return _without(part, lost), lost
 
 
 def _without(part: Sweep, lost: Sequence[Item]) -> Sweep:
-    kept = [item for item in part.plan if item not in lost]
-    return Sweep(kept, folder=part.folder, skipped=part.skipped, made=part.made)
+    return _only(part, [item for item in part.plan if item not in lost])
+
+
+def _only(part: Sweep, items: Sequence[Item]) -> Sweep:
+    return Sweep(items, folder=part.folder, skipped=part.skipped, made=part.made)
 
 
 def _with_ends(labels: Mapping[str, Any], reading: Reading) -> dict[str, Any]:
@@ -384,5 +456,8 @@ def _read(number: Number, labels: Mapping[str, Any]) -> Effect:
     return Effect(number.name, value)
 
 
-def _lacking(runs: str, number: Number) -> str:
-    return f"no value in {runs}{f': {number.undefined}' if number.undefined else ''}"
+def _lacking(runs: str, number: Number, part: Sweep, items: Sequence[Item]) -> str:
+    """That runs have no value, and why: what the recipe says, or what the runs say on what they left out."""
+    why = [reason for item in items for reason in missing(part.analysis(item), number)]
+    named = "; ".join(short_reason(reason) for reason in dict.fromkeys(why))
+    return f"no value in {runs}{f': {named}' if named else ''}"

@@ -1,5 +1,6 @@
 """`Recipe`: a table or figure of a paper as a value, read from a YAML file and checked when it is read."""
 
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from functools import lru_cache
@@ -10,6 +11,7 @@ from typing import Any
 from icl_mech.checking import Count, Natural, check_fields, conformed
 from icl_mech.documents import content_of_file, read_yaml
 from icl_mech.errors import RunError, SweepError, near_matches
+from icl_mech.results.wording import listed
 from icl_mech.studies.study import known_studies, quantities
 from icl_mech.sweeps import gap_reduction
 from icl_mech.sweeps.config import arguments, by_name, keys, mapping
@@ -70,6 +72,15 @@ class Number:
     def part(self) -> str:
         """Name of the result it is read from; empty for effects by name."""
         return "" if self.quantity in (*quantities(), *OF_SWEEPS) else self.quantity.split(".")[0]
+
+    def has_meaning(self, model: str) -> bool:
+        """False if it is about layers and heads of other models by their numbers."""
+        return not self.only or model in self.published
+
+    @property
+    def theirs(self) -> str:
+        """The models that it is published for."""
+        return listed(self.published)
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -243,7 +254,9 @@ def _check(made: Recipe) -> None:
     parts = {*by_name(), *(part for study in known_studies().values() for part in study.parts)}
     _known("show: the part", made.show, parts)
     for number in made.numbers:
-        _known(f"{number.name!r}: the quantity", [number.part] if number.part else [], parts)
+        # The second measurement of a kind is `generate_2`.
+        part = re.sub(r"_\d+$", "", number.part)
+        _known(f"{number.name!r}: the quantity", [part] if part else [], parts)
         for by_task in number.published.values():
             _known(f"{number.name!r}: the task", by_task, {*made.tasks, MEAN})
         _known(f"{number.name!r}: the model", number.published, made.models)

@@ -5,15 +5,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from icl_mech.engine.progress import write_line
 from icl_mech.errors import SweepError, TaskError
 from icl_mech.models.rehearsal import stage
 from icl_mech.prompts import TextSet
 from icl_mech.recipes.comparing import Reproduction
+from icl_mech.recipes.foreseen import foresee, given, notice
 from icl_mech.recipes.recipe import Recipe, recipe
+from icl_mech.results import given_path
 from icl_mech.results.wording import listed
 from icl_mech.studies.forecast import plannable
 from icl_mech.sweeps import Item, Sweep, sweep
 from icl_mech.sweeps.config import arguments
+from icl_mech.sweeps.item import is_sweep
 from icl_mech.sweeps.sources import TaskSource, model_sources, task_sources
 
 OFFLINE = "offline"
@@ -37,7 +41,8 @@ def reproduce(
 ) -> Reproduction:
     """Measure a table or figure of a paper with its protocol, and compare with the published numbers.
 
-    A run has as many prompts as the recipe says, or all prompts of its task if there are fewer.
+    A run has as many prompts as the recipe says, or all prompts of its task if there are fewer. Before anything is
+    computed, a message lists what the models cannot have, with the reasons; it becomes dashes in the table.
 
     Args:
         name: Name of the recipe, a custom YAML file, or the recipe.
@@ -52,7 +57,8 @@ def reproduce(
             `progress`, `batch_size`, `memory`, `path`.
 
     Raises:
-        SweepError: no such recipe, no models, or a folder that holds something else.
+        SweepError: no such recipe, no models, models that can have none of its numbers, or a folder that holds
+            something else.
         TaskError: tasks that cannot be loaded.
     """
     chosen = name if isinstance(name, Recipe) else recipe(name)
@@ -67,6 +73,10 @@ def reproduce(
         raise SweepError(
             f"models='all', but the checkpoints of the paper are not known ({listed(chosen.models)}); name your own models."
         )
+    if not resume and is_sweep(given_path(out, option="out")):
+        raise SweepError(
+            f"{str(out)!r} holds a sweep; give resume=True to continue it, or another folder."
+        )
     try:
         grids = list(_grids(chosen, tasks, scale))
     except TaskError as error:
@@ -74,13 +84,16 @@ def reproduce(
             raise TaskError(f"{error} Give tasks='offline' to do without it.") from error
         raise
     sources = model_sources(list(chosen.models) if models == ALL else models)
+    left, lacks = foresee(chosen, sources, grids, {**how, "out": out, "resume": resume})
+    if lacks and how.get("progress") is not False:
+        write_line(notice(chosen, lacks))
     for model in sources:
-        for given in grids:
-            sweep({model.name: model.given}, **{**given, **how}, out=out, resume=resume)
+        for grid in left[model.name]:
+            sweep({model.name: given(model)}, **{**grid, **how}, out=out, resume=resume)
             resume = resume or True
     part = Sweep([]) if stage() else _part(out, {model.name for model in sources}, grids)
     stand_ins = None if tasks is None else chosen.offline["tasks"] if offline else {}
-    return Reproduction(chosen, part, stand_ins, scale)
+    return Reproduction(chosen, part, stand_ins, scale, lacks)
 
 
 def _part(out: str | Path, models: set[str], grids: Sequence[Mapping[str, Any]]) -> Sweep:
@@ -93,7 +106,7 @@ def _part(out: str | Path, models: set[str], grids: Sequence[Mapping[str, Any]])
 def _is_of(item: Item, given: Mapping[str, Any]) -> bool:
     """True if a sweep with these arguments has the item."""
     wanted = {"task": given["tasks"], "seed": given["seeds"], "n": [given["n"]]}
-    for name in ("shots", "total", "labels", "false_share"):
+    for name in ("shots", "total", "labels", "false_share") if item.labels else ():  # not of texts
         value = given.get(name)
         wanted |= {} if value is None else {name: value if isinstance(value, list) else [value]}
     return all(getattr(item, name) in values for name, values in wanted.items())
@@ -106,16 +119,16 @@ def _grids(chosen: Recipe, tasks: object, scale: float) -> Iterator[dict[str, An
         if tasks is not None:
             # Formats are those of the paper's tasks by number.
             fields = {**fields, **chosen.offline, "formats": [None], "tasks": fields["tasks"]}
-        given = arguments({**fields, "models": list(chosen.models)}, chosen.folder)
-        seeds = list(given.get("seeds", range(5)))
-        given["seeds"] = seeds[: max(1, round(len(seeds) * scale))]
+        values = arguments({**fields, "models": list(chosen.models)}, chosen.folder)
+        seeds = list(values.get("seeds", range(5)))
+        values["seeds"] = seeds[: max(1, round(len(seeds) * scale))]
         groups: dict[int, dict[str, Any]] = defaultdict(dict)
-        for source in _sources(chosen, tasks, given.pop("tasks")):
-            n = min(given["n"], _there(source, given.get("balanced", True)))
+        for source in _sources(chosen, tasks, values.pop("tasks")):
+            n = min(values["n"], _there(source, values.get("balanced", True)))
             groups[max(round(n * scale), min(n, chosen.least))][source.name] = source.given
-        del given["models"]
+        del values["models"]
         for n, group in groups.items():
-            yield {**given, "tasks": group, "n": n}
+            yield {**values, "tasks": group, "n": n}
 
 
 def _sources(chosen: Recipe, tasks: object, paper: Iterable[Any]) -> Sequence[TaskSource]:

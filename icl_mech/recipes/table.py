@@ -1,7 +1,6 @@
 """The table of a recipe: rows and columns of the paper, measured numbers above published ones, and its notes."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from string import ascii_lowercase
 
 from icl_mech.export_text import tex_prose
@@ -10,6 +9,7 @@ from icl_mech.recipes.rows import OUTSIDE, Row, decimal, shared_reasons
 from icl_mech.results.wording import counted, listed
 from icl_mech.shapes import Table
 from icl_mech.sweeps import Sweep
+from icl_mech.sweeps.item import short_name
 
 WIDEST = 6
 """Maximum number of columns; a table with more of them, and fewer rows, is turned around."""
@@ -48,7 +48,7 @@ def laid_out(rows: Sequence[Row], title: str) -> tuple[Table, list[str]]:
         ]
         group = []
         for model in models:
-            kind = HERE if len(models) == 1 else short(model)
+            kind = HERE if len(models) == 1 else short_name(model)
             group += line(kind, down, [marks.measured(at[model]) for at in of])
         for name in published:
             alone = published == models
@@ -57,7 +57,7 @@ def laid_out(rows: Sequence[Row], title: str) -> tuple[Table, list[str]]:
                 marks.dashes |= "–" in texts
                 group += line("published" if alone else f"published, {name}", down, texts)
         for model in models:
-            kind = "difference" if len(models) == 1 else f"difference, {short(model)}"
+            kind = "difference" if len(models) == 1 else f"difference, {short_name(model)}"
             group += line(kind, down, [marks.difference(at[model]) for at in of])
         lines += [(line[0] if not i else "", *line[1:]) for i, line in enumerate(group)]
     plain = {line[1] for line in lines} <= {HERE}
@@ -141,11 +141,6 @@ def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:].rstrip('.')}."
 
 
-def short(model: str) -> str:
-    """The name of a model; of a folder, its last part."""
-    return Path(model).name if Path(model).is_absolute() else model
-
-
 def caption(recipe: Recipe, sweep: Sweep, rows: Sequence[Row]) -> str:
     """What a reader of the table needs: models, tasks, prompts, seeds, intervals, and the source."""
     plan = sweep.plan
@@ -156,9 +151,9 @@ def caption(recipe: Recipe, sweep: Sweep, rows: Sequence[Row]) -> str:
     prompts = listed(map(str, sorted(sizes))) if len(sizes) < 3 else f"{min(sizes)} to {max(sizes)}"
     shown = [
         f"**{recipe.title}.**",
-        f"{listed(map(short, models))} on {listed(tasks)};"
+        f"{listed(map(short_name, models))} on {listed(tasks)};"
         if len(tasks) < 7
-        else f"{listed(map(short, models))} on {len(tasks)} tasks;",
+        else f"{listed(map(short_name, models))} on {len(tasks)} tasks;",
         f"{prompts} {'prompt' if sizes == [1] else 'prompts'} per run,",
         f"{counted(len(seeds), 'seed')}",
     ]

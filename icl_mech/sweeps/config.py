@@ -3,10 +3,10 @@
 import inspect
 import os
 from collections.abc import Collection, Mapping
-from dataclasses import fields, replace
+from dataclasses import fields, is_dataclass, replace
 from os.path import exists, expanduser
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 from icl_mech import measurements
 from icl_mech.checking import shown
@@ -212,9 +212,22 @@ def measurement(entry: object) -> AnyMeasurement[Any, Any]:
         values or {}, f"The measurement {name!r}", [field.name for field in fields(kind)]
     )
     try:
+        given = {name: _nested(kind, name, value) for name, value in given.items()}
         return kind(**given) if isinstance(kind, type) else replace(kind, **given)
     except (IclMechError, TypeError) as error:
         raise SweepError(f"The measurement {name!r} cannot be created: {error}") from error
+
+
+def _nested(kind: object, name: str, value: object) -> object:
+    """The value of a field; options in braces, such as `over_trust: {beams: 5}`, become the object that the field takes."""
+    if not isinstance(value, Mapping):
+        return value
+    takes = get_type_hints(kind if isinstance(kind, type) else type(kind)).get(name)
+    for option in get_args(takes) or (takes,):
+        if isinstance(option, type) and is_dataclass(option):
+            known = [field.name for field in fields(option)]
+            return option(**mapping(value, f"The variant {name!r}", known))
+    return value
 
 
 def _kind(name: str) -> "AnyMeasurement[Any, Any] | type[AnyMeasurement[Any, Any]]":

@@ -24,6 +24,7 @@ from icl_mech.errors import IclMechError, ResultError, SweepError
 from icl_mech.results import INDEX, Folder, given_path, jsonable
 from icl_mech.results.files import FORMAT, read_json, sealed
 from icl_mech.results.storage import content_of, steadily
+from icl_mech.studies.study import OF_MEASUREMENTS
 
 DIMS = (
     "model",
@@ -120,8 +121,9 @@ class Item:
         """The run in words."""
         share = "" if self.false_share is None else f" ({self.false_share:g})"
         revision = "" if self.revision is None else f" at {self.revision}"
+        study = "" if self.study == OF_MEASUREMENTS else f": {self.study.replace('_', ' ')}"
         parts = [
-            f"{self.model}{revision} on {self.task}: {self.study.replace('_', ' ')}",
+            f"{short_name(self.model)}{revision} on {self.task}{study}",
             f"{self.labels.replace('_', ' ')} labels{share}" if self.labels else "",
             "" if self.shots is None else f"{self.shots} per class",
             "" if self.total is None else f"{self.total} in total",
@@ -163,6 +165,11 @@ class Item:
 def _digest(values: object) -> str:
     text = json.dumps(jsonable(values), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:10]
+
+
+def short_name(model: str) -> str:
+    """The name of a model; of a folder, its last part, which does not reveal where it lies on this machine."""
+    return Path(model).name if Path(model).is_absolute() else model
 
 
 STATES = ("done", "failed", "damaged", "unfinished")

@@ -8,6 +8,7 @@ from os.path import exists
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from icl_mech import errors
 from icl_mech.errors import ResultError, SweepError, near_matches
 from icl_mech.metrics.means import RANGES
 from icl_mech.results import INDEX, given_path
@@ -106,7 +107,10 @@ class Sweep:
                 return damage_of(place)
             if state == "failed":
                 said = error_of(place) or {}
-                return f"{said.get('type', 'error')}: {said.get('message', '')}"
+                kind, message = str(said.get("type", "error")), str(said.get("message", ""))
+                # The kinds of this package's own errors say nothing to a reader.
+                own = getattr(errors, kind, None)
+                return message if isinstance(own, type) and message else f"{kind}: {message}"
         return self._errors.get(item.key, "")
 
     @property

@@ -166,7 +166,7 @@ def sweep(
         if overwrite or folder is None or not is_complete(item_folder(folder, entry.item.key))
     ]
     if (rehearsal := stage()) is not None:
-        rehearsal.items += _forecasts(jobs)
+        rehearsal.items += jobs if rehearsal.planning else _forecasts(jobs)
         return Sweep(every.items, skipped=every.skipped)
     outcomes = _run(jobs, carry, len(every), folder, progress)
     if folder is not None:

@@ -16,10 +16,10 @@ from icl_mech.reports import Fact, Section
 from icl_mech.results.wording import listed, said
 from icl_mech.studies import Analysis, Study
 from icl_mech.studies.pages import study_of
-from icl_mech.studies.study import FEW, Mean, is_own, known_studies
+from icl_mech.studies.study import FEW, OF_MEASUREMENTS, Mean, is_own, known_studies
 from icl_mech.sweeps.averages import Averages
 from icl_mech.sweeps.cells import Cell, plural
-from icl_mech.sweeps.item import DIMS, STATES
+from icl_mech.sweeps.item import DIMS, STATES, short_name
 from icl_mech.sweeps.result import Sweep
 from icl_mech.sweeps.shown import ALONG, difference_of, note
 
@@ -336,6 +336,10 @@ def facts(sweep: Sweep) -> list[Fact]:
     rows = []
     for dim in DIMS:
         values = dict.fromkeys(str(getattr(item, dim)) for item in sweep.plan)
+        if dim == "model":
+            values = dict.fromkeys(map(short_name, values))
+        if dim == "study" and list(values) == [OF_MEASUREMENTS]:
+            continue
         names = [o if dim in GIVEN else o.replace("_", " ") for o in values]
         named = [o for o in names if o not in ("", "None")]
         if named:

@@ -161,7 +161,7 @@ def run_item(job: Job, folder: Path | None) -> Analysis:
     item = job.item
     device = job.device or (_DEVICE[0] if _DEVICE else None)
     model = loaded(job.model, device, job.dtype)
-    data = _prompts(job, model)
+    data = prompts_of(job, model)
     # Saved parts are kept, or replaced in the end: never both.
     out = None if job.overwrite else folder
     options: dict[str, Any] = {"progress": False, "out": out, **job.options}
@@ -176,7 +176,8 @@ def run_item(job: Job, folder: Path | None) -> Analysis:
     return analysis
 
 
-def _prompts(job: Job, model: Any) -> Any:
+def prompts_of(job: Job, model: Any) -> Any:
+    """The prompts of a run."""
     item = job.item
     if not item.labels:
         return job.task.texts().prompts(model, n=item.n, seed=item.seed)

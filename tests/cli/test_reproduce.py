@@ -42,10 +42,10 @@ def test_the_command_lists_shows_copies_and_runs(command, tmp_path, monkeypatch)
     assert [item["state"] for item in json.loads(out)["items"]] == ["done", "done"]
 
 
-def test_why_items_failed_is_said(command, tmp_path, monkeypatch):
+def test_why_a_model_does_not_load_is_said_at_once(command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    code, out, _ = command(
+    code, _, err = command(
         "reproduce", written(tmp_path), "--model", "no-such-model", "--scale", 0.05
     )
     assert code == 1
-    WORDS(out, "why_failed", "no-such-model")
+    WORDS(err, "why_failed", "no-such-model")

@@ -91,6 +91,13 @@ def test_a_recipe_names_what_is_there(name):
     assert all(places.count(place) == 1 for place in places if any(place))
 
 
+def test_heads_are_scored_on_the_task_of_the_table():
+    """By default the overthinking study chooses heads on another task than the one it is run on."""
+    for name, own in RECIPES.items():
+        if own.sweep.get("study") == "overthinking":
+            assert own.sweep["heads_from"] == "unnatural", name
+
+
 def test_every_recipe_stands_in_the_list_of_the_papers_and_the_rest_says_why():
     shown = shown_in_papers()
     assert {own["recipe"] for own in shown if "recipe" in own} == {*RECIPES}
@@ -341,6 +348,7 @@ def test_a_mean_of_fewer_tasks_is_not_compared(run, monkeypatch):
 def _lacking(part, lost):
     state = part.state
     part.state = lambda item: "failed" if lost in (item, item.task) else state(item)
+    part.error = lambda item: "Too long; use fewer." if lost in (item, item.task) else ""
     return part
 
 
@@ -368,6 +376,25 @@ def test_measurements_are_those_of_the_file(tmp_path):
     path = written(tmp_path)
     path.write_text(path.read_text().replace("measurements: [", "measurements: [predict, ", 1))
     assert next(_grids(recipe(path), None, 1.0))["measurements"][0] == Predict()
+
+
+def test_several_measurements_of_one_kind_have_options_of_their_own():
+    (grid,) = _grids(recipe("opera"), "offline", 1.0)
+    plain, beams, penalised = [own.over_trust for own in grid["measurements"]]
+    assert plain is None
+    assert (beams.weight, penalised.weight, penalised.threshold) == (0.0, 1.0, 15)
+    assert {number.part for number in recipe("opera").numbers} == {
+        "generate",
+        "generate_2",
+        "generate_3",
+    }
+
+
+def test_options_of_options_are_checked(tmp_path):
+    path = tmp_path / "opera.yaml"
+    path.write_text(recipe("opera").text.replace("beams: 5, weight", "beems: 5, weight", 1))
+    with WORDS.raises(SweepError, "options_of_options", "'beems'", "'beams'"):
+        recipe(path)
 
 
 # --- the table for a paper ---
@@ -414,6 +441,9 @@ def test_numbers_along_an_axis_are_rows_of_the_table(run):
     heads, lines, _ = texts_of(found)
     assert heads == ("", "label", "word")
     assert [line[0] for line in lines] == ["hidden_anchor"]
+    (line,) = found.summary().splitlines()[1:2]  # both numbers in one line
+    assert line.startswith("  hidden_anchor, mean over tasks: ")
+    assert line.count("[") == 2
     # The same number as with the label given.
     assert lines[0][1].split(" (")[0] == run.rows[2].here
     lost = replace(numbers[0], along="layer")

@@ -314,7 +314,7 @@ def test_a_plan_counts_items_that_differ_in_their_seed_once_and_writes_nothing(
         tiny, [TASK, OTHER], PREDICT, seeds=(0, 1, 2), out=tmp_path / "s", plan=True, **QUIET
     )
     assert [own.items for own in found.items] == [3, 3]
-    assert [own.title.split(":")[0] for own in found.items] == ["tiny on tiny", "tiny on other"]
+    assert [own.title.split(",")[0] for own in found.items] == ["tiny on tiny", "tiny on other"]
     assert found.total("prompts") == 2 * 3 * 4
     assert not (tmp_path / "s").exists()
     assert len(tries) == 1, "items of one model share its trials"
