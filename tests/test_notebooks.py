@@ -11,6 +11,9 @@ from tests.notebooks import BARS, FIGURE, NOTEBOOKS, clean, execute, outputs, re
 
 LARGEST = 1e6
 MOST_CELLS = 25
+FIRST_CELLS = 3
+"""Number of code cells within which a reader has seen a figure."""
+
 each = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 SHORT = {"2_information_flow": [], "15_by_hand": [pytest.mark.slow]}
 """Notebooks that `make check` and `make test-all` run; the rest take minutes, or show what other tests look at."""
@@ -50,11 +53,6 @@ def test_stored_outputs_are_those_of_one_run(path):
     assert counts == list(range(1, len(counts) + 1))
     assert not [item for item in outputs(notebook) if item.output_type == "error"]
     assert not [item for item in outputs(notebook) if item.get("name") == "stderr"]
-    assert [
-        cell
-        for cell in notebook.cells
-        if any(FIGURE in o.get("data", {}) for o in cell.get("outputs", []))
-    ]
 
 
 @each
@@ -66,6 +64,18 @@ def test_a_notebook_is_short_and_explains_itself(path):
     assert notebook.cells[0].cell_type == notebook.cells[-1].cell_type == "markdown"
     assert "## Try next" in notebook.cells[-1].source
     assert any("assert " in cell.source for cell in code(notebook))
+
+
+@each
+def test_a_notebook_opens_with_its_question_and_soon_shows_a_figure(path):
+    notebook = read(path)
+    assert "?" in notebook.cells[0].source
+    assert [
+        output
+        for cell in code(notebook)[:FIRST_CELLS]
+        for output in cell.outputs
+        if FIGURE in output.get("data", {})
+    ]
 
 
 @each

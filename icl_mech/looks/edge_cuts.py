@@ -39,7 +39,7 @@ def drawing(result: EdgeCutsResult) -> LayerCurves:
     x, x_title = (
         ([start for start, _ in result.layers], f"first of {last - first + 1} cut layers")
         if result.slides
-        else ([*range(1, len(result.windows) + 1)], f"cut layers: {', '.join(result.windows)}")
+        else ([*range(1, len(result.windows) + 1)], "cut layers")
     )
     return LayerCurves(
         title="Effect of attention knockout",
@@ -51,6 +51,7 @@ def drawing(result: EdgeCutsResult) -> LayerCurves:
         note=basis(result),
         x=tuple(map(float, x)),
         x_title=x_title,
+        x_names=() if result.slides else result.windows,
         meanings=tuple("label" if samples is cut else "reference" for samples, *_ in curves),
         panels=tuple(panel(*numbered) for numbered in enumerate(result.edges)),
         apart=0.03,

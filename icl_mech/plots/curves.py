@@ -195,8 +195,9 @@ def _draw(fig: go.Figure, shape: LayerCurves, axes: Axes) -> None:
         if place in axes.panel.curves:
             curve = axes.curves[axes.panel.curves.index(place)]
             fig.add_trace(spread_trace(curve, values), **axes.place)
+    columns = shape.x_names or places(shape)
     for curve in axes.curves:
-        for trace in curve_traces(curve, places(shape), _where(shape.x_title), shape.percent):
+        for trace in curve_traces(curve, columns, _where(shape.x_title), shape.percent):
             fig.add_trace(trace, **axes.place)
     if [curve.name for curve in axes.curves] != [axes.panel.y_title or shape.y_title]:
         _name(fig, axes)
@@ -208,7 +209,9 @@ def _draw(fig: go.Figure, shape: LayerCurves, axes: Axes) -> None:
     _remark(fig, axes)
     x, y = axis("", range=list(axes.room.x), showgrid=False), axis("", range=list(axes.room.y))
     ticks = _ticks(shape)
-    if ticks is not None:
+    if shape.x_names:
+        x |= {"tickvals": places(shape), "ticktext": [*map(shown, shape.x_names)]}
+    elif ticks is not None:
         x["tickvals"] = ticks
     below = axes.number + shape.columns >= len(shape.panels or (1,))
     if below:

@@ -1,6 +1,7 @@
 """Traces of a curve: its line, and its intervals as a band or thin bars."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -85,12 +86,14 @@ def number_format(values: list[float], *, percent: bool = False) -> str:
     return ".3f" if 0.05 <= largest < 1000 or largest == 0 else ".3~g"
 
 
-def curve_traces(curve: Curve, x: list[float], where: str, percent: bool) -> list[go.Scatter]:
+def curve_traces(
+    curve: Curve, x: Sequence[float | str], where: str, percent: bool
+) -> list[go.Scatter]:
     """The interval and the line of a curve.
 
     Args:
         curve: The curve; its points may be offset horizontally.
-        x: Positions of the points without the offset.
+        x: Positions of the points without the offset, or their names.
         where: What a column is, such as `layer …`.
         percent: Values are fractions, shown as percentages.
     """

@@ -80,6 +80,7 @@ class LayerCurves:
         note: How certain the values are, shown below the title.
         x: Positions of the columns (default 0, 1, ...).
         x_title: What the columns are.
+        x_names: Names of the columns, in place of their positions; empty: none.
         meanings: What each curve is about; empty: by its index.
         panels: Axes side by side; empty: one panel with all curves. Curves that may coincide and
             measures with different units go into separate panels.
@@ -104,6 +105,7 @@ class LayerCurves:
     note: str = ""
     x: tuple[float, ...] | None = None
     x_title: str = "layer"
+    x_names: tuple[str, ...] = ()
     meanings: tuple[Meaning, ...] = ()
     panels: tuple[Panel, ...] = ()
     columns: int = 2

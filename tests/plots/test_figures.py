@@ -70,6 +70,13 @@ def titles(fig):
     return {axis.title.font.size for axis in axes if axis.title.text}
 
 
+def test_columns_with_names_are_labelled_by_them():
+    fig = figure(replace(CURVES, x_names=("early", "late", "all"), x_title="cut layers"))
+    assert fig.layout.xaxis.tickvals == (0, 1, 2)
+    assert fig.layout.xaxis.ticktext == ("early", "late", "all")
+    assert [row[2] for row in fig.data[0].customdata] == ["early", "late", "all"]
+
+
 def test_curves_hold_the_values_and_their_ends():
     lines = [trace for trace in figure(CURVES).data if trace.name]
     for i, line in enumerate(lines):
