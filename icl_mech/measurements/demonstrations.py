@@ -76,7 +76,7 @@ def check_differing(data: Sequence[Any]) -> None:
 
 
 def check_pairs(true: PromptBatch, false: PromptBatch) -> None:
-    """Reject sets that are not pairs; warn if the classes are not balanced.
+    """Reject sets that are not pairs.
 
     Raises:
         PromptError: different numbers of prompts, answers, label words or draws, or sets in the
@@ -110,11 +110,15 @@ def check_pairs(true: PromptBatch, false: PromptBatch) -> None:
             "Both sets hold the same prompts, so every difference would be 0. Build a true and a "
             "false set with build_prompt_pairs."
         )
-    if not true.has_classes:
+
+
+def check_balance(prompts: PromptBatch) -> None:
+    """Warn if the classes of the queries are not balanced, which limits calibrated accuracy."""
+    if not prompts.has_classes:
         return
-    counts = torch.bincount(true.answers, minlength=true.n_labels)
+    counts = torch.bincount(prompts.answers, minlength=prompts.n_labels)
     if int(counts.max() - counts.min()) > 1:
-        best = reachable_accuracy(true.answers, true.n_labels)
+        best = reachable_accuracy(prompts.answers, prompts.n_labels)
         warnings.warn(
             "The true classes of the queries are not balanced: even a perfect classifier has a "
             f"calibrated accuracy of only {best:.3g} here. Build prompts with balanced=True.",

@@ -12,7 +12,7 @@ import torch
 from icl_mech._typing import Float, Int, Tensor
 from icl_mech.errors import ResultError, near_matches
 from icl_mech.measurements.base import Pair, PairMeasurement, Pass
-from icl_mech.measurements.demonstrations import SIDES, check_pairs
+from icl_mech.measurements.demonstrations import SIDES, check_balance, check_pairs
 from icl_mech.measurements.lens.fitted import FittedLens, check_lens
 from icl_mech.measurements.lens.residuals import LayerLensReading, LensRows, LensVariant
 from icl_mech.metrics import Interval, calibrated_scores, normalised_probs
@@ -273,6 +273,7 @@ class OfPairs(PairMeasurement[R]):
             RunError: see `check_lens`.
         """
         check_pairs(*data)
+        check_balance(data[0])
         check_lens(self.lens, model, self.variant)
 
     def readings(self) -> list[LayerLensReading]:

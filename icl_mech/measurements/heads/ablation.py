@@ -19,7 +19,7 @@ from icl_mech.checking import checked
 from icl_mech.errors import ResultError, near_matches
 from icl_mech.measurements.accuracy.scores import CALIBRATED, METRICS, OwnChoices, entry_scores
 from icl_mech.measurements.base import Pair, PairMeasurement, Variants
-from icl_mech.measurements.demonstrations import SIDES, check_pairs
+from icl_mech.measurements.demonstrations import SIDES, check_balance, check_pairs
 from icl_mech.measurements.doors import door
 from icl_mech.measurements.heads.chosen import head_name
 from icl_mech.measurements.heads.conditions import (
@@ -280,6 +280,7 @@ class Ablation(Conditions, PairMeasurement[AblationResult]):
             RunError: see `check_conditions`.
         """
         check_pairs(*data)
+        check_balance(data[0])
         self.check_conditions(model.info)
 
     def passes(self, model: LanguageModel, data: Pair) -> list[Variants]:

@@ -101,6 +101,15 @@ def test_what_plain_copying_in_hugging_face_gives(family, demonstrations):
                     assert_close(taken, expected, atol=1e-5, rtol=0)
 
 
+@pytest.mark.filterwarnings("error")
+def test_only_scores_with_thresholds_need_balanced_classes(model, pair):
+    of_one_class = [n for n, prompt in enumerate(pair[0]) if prompt.answer == 0]
+    sides = [side[of_one_class] for side in pair]
+    icl.transplant(model, *sides, draws=1, layers=[1])
+    with pytest.raises(UserWarning):
+        icl.layer_accuracy(model, *sides)
+
+
 def test_layer_0_swaps_the_words(model, pair):
     found = icl.transplant(model, *pair, layers=[0])
     # The texts are the same on both sides, and so are the lengths of label words.
