@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from icl_mech.engine.progress import write_line
+from icl_mech.bars import write_line
 from icl_mech.errors import SweepError, TaskError
 from icl_mech.models.rehearsal import stage
 from icl_mech.prompts import TextSet
