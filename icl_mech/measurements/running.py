@@ -263,8 +263,11 @@ def _work(job: Pass, model: LanguageModel, options: Options) -> float:
 
 def work_of(item: Item, model: LanguageModel, options: Options) -> float:
     """Cost of the passes that a measurement asks for first, in forward passes over 100 tokens."""
-    jobs = item.measurement.passes(model, item.data)
-    return sum((_work(job, model, options) for job in jobs), 0.0)
+    steps = item.measurement.steps(model, item.data, options)
+    try:
+        return sum((_work(job, model, options) for job in next(steps)), 0.0)
+    finally:
+        steps.close()
 
 
 def _losses(readings: Sequence[AnyReading]) -> set[str]:

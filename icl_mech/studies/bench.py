@@ -1,14 +1,16 @@
 """`Bench`: measures one model, keeps finished results, and resumes where it was stopped."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from icl_mech.engine import expect
 from icl_mech.errors import IclMechError, ResultError, RunError
 from icl_mech.measurements.base import AnyMeasurement, Options
 from icl_mech.measurements.provenance import Identity
-from icl_mech.measurements.running import Item, Prompts, completed
+from icl_mech.measurements.running import Item, Prompts, completed, work_of
 from icl_mech.measurements.whole_words import alike
 from icl_mech.models import LanguageModel
 from icl_mech.models.rehearsal import stage
@@ -32,6 +34,7 @@ class Bench:
         notes: Omitted measurements, with reasons.
         resumed: Number of results that an earlier, stopped call left.
         for_nulls: What is measured on untrained networks, too.
+        announced: Work of measurements that a study makes later, by their type; see `announce`.
     """
 
     model: LanguageModel
@@ -41,6 +44,7 @@ class Bench:
     notes: list[str] = field(default_factory=list)
     resumed: int = 0
     for_nulls: Wanted = field(default_factory=dict)
+    announced: list[tuple[type, float]] = field(default_factory=list)
 
     def measure(
         self,
@@ -72,8 +76,33 @@ class Bench:
         self.notes += _of_scores(items.values())
         self.run(items)
 
+    def announce(self, data: Prompts, *measurements: AnyMeasurement[Any, Any]) -> None:
+        """Let progress count measurements that depend on results of others, from the start.
+
+        Args:
+            data: The prompts, or others like them.
+            *measurements: The measurements with any options that take as long.
+        """
+        if stage() is not None:
+            return
+        for measurement in measurements:
+            with suppress(IclMechError):  # raised, or noted, where it is measured
+                item = Item.checked(measurement, self.model, data, self.options)
+                work = work_of(item, self.model, self.options)
+                self.announced.append((type(measurement), work))
+                expect(work)
+
+    def _begin(self, items: Iterable[Item]) -> None:
+        """Withdraw what was announced of these items, which now announce their passes."""
+        for item in items:
+            kinds = [kind for kind, _ in self.announced]
+            if (kind := type(item.measurement)) in kinds:
+                _, work = self.announced.pop(kinds.index(kind))
+                expect(-work)
+
     def run(self, items: dict[str, Item]) -> None:
         """Compute the results of named items; finished ones are loaded from the folder."""
+        self._begin(items.values())
         weights = self.model.fingerprint(exact=True) if self.out is not None else ""
         if self.out is not None and self.model.has_own_hooks:
             raise RunError(

@@ -125,6 +125,7 @@ def _steps(bench: Bench, pair: Pair, *, seed: int = 0) -> None:
             "one half of the prompts and tests them on the other; leave this intervention out."
         )
     choosing, testing = halves(pair, seed)
+    _announce(bench, pair, testing, count, seed)
     mediation, scores, induction = (
         HeadMediation("class"),
         HeadScores(seed=seed),
@@ -145,6 +146,17 @@ def _steps(bench: Bench, pair: Pair, *, seed: int = 0) -> None:
         "heads are those that raise the right answer under the other labels of these pairs when patched with their "
         f"mean over other queries{' of the class' * pair[0].has_classes}; the vector is the sum of their means over all queries."
     )
+
+
+def _announce(bench: Bench, pair: Pair, testing: Pair, count: int, seed: int) -> None:
+    """Let progress count what is measured once heads are chosen, with others in their place."""
+    info = bench.model.info
+    anywhere = [(layer, head) for layer in range(info.n_layers) for head in range(info.n_heads)]
+    spread = anywhere[:: max(1, len(anywhere) // (SETS * count))]
+    sets = {expected.name: spread[place::SETS][:count] for place, expected in enumerate(EXPECTED)}
+    bench.announce(testing, CompareHeads(sets, seed=seed))
+    bench.announce(pair, Alignment())
+    bench.announce(pair[0], Gain(seed=seed), Calibration(draws=DRAWS, seed=seed))
 
 
 def _vector(bench: Bench, testing: Pair) -> None:

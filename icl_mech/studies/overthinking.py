@@ -69,6 +69,8 @@ def _steps(
     bench.for_nulls = {"layer_accuracy": (LayerAccuracy(), 3 * PROMPTS)}
     announce_untrained(bench, pair, nulls)
     own_weights = not bench.model.info.processed_weights
+    if own_weights:
+        _announce(bench, pair, seed)
     of_heads = (HeadScores(seed=seed), MatchingByLayer()) if own_weights else ()
     bench.measure(
         pair,
@@ -92,6 +94,16 @@ def _steps(
         bench.notes.append(
             "Published numbers left out: they are calibrated accuracies, which only tasks with classes have."
         )
+
+
+def _announce(bench: Bench, pair: Pair, seed: int) -> None:
+    """Let progress count what is measured once heads and an exit are chosen, with others in their place."""
+    info = bench.model.info
+    heads = [(info.n_layers // 2, head) for head in range(min(HEADS, info.n_heads))]
+    half = tuple(side[: max(1, len(side) // 2)] for side in pair)
+    bench.announce(pair, HeadAttention(heads, first=1), FalseInduction(HEADS, seed))
+    bench.announce(pair, Ablation(heads=heads, seed=seed))
+    bench.announce((half[0], half[1]), Ablation(start=info.n_layers * 3 // 4, seed=seed))
 
 
 def _heads(bench: Bench, pair: Pair, heads_from: HeadsFrom, seed: int) -> None:
