@@ -359,28 +359,14 @@ class TargetOnly(Layout):
 
     def work(self, works: Sequence[Work]) -> int | None:
         """The targets of all prompts, from where each work enters."""
-        at_targets = _at_targets(self.prepared.model, self.prepared.prompts, self._starts(works))
-        return self.before + at_targets
+        blocks, count = self.prepared.model.info.n_layers, len(self.prepared.prompts)
+        return self.before + count * sum(blocks - start for start in self._starts(works))
 
     def _starts(self, works: Sequence[Work]) -> Sequence[int]:
-        if len(works) == 1:
-            return [0]
-        model = self.prepared.model
-        return entries(
-            [self._start(work) for work in works],
-            blocks=model.info.n_layers,
-            each=len(self.prepared.prompts),
-            most=self.rows,
-            fixed=pass_cost(model),
-        )
-
-    def _start(self, work: Work) -> int:
         # Prepared under interventions, the cache does not match an unmodified run, so none can be resumed.
-        return (
-            0
-            if self.prepared.interventions
-            else first_changed(self.prepared.segments[0].model, work)
-        )
+        if len(works) == 1 or self.prepared.interventions:
+            return [0] * len(works)
+        return target_starts(self.prepared.model, len(self.prepared.prompts), works)
 
 
 @dataclass(frozen=True, eq=False)
@@ -388,10 +374,16 @@ class Unprepared(Whole):
     """`TargetOnly` before the keys and values are computed: only its work is known, which includes them."""
 
     def work(self, works: Sequence[Work]) -> int | None:
-        """All tokens once, and the targets from the first block that each work changes."""
-        starts = [first_changed(self.model, work) for work in works]
-        before = super().work(works[:1]) or 0
-        return before + _at_targets(self.model, self.prompts, starts)
+        """All tokens once, and the targets from where each work enters."""
+        blocks, count = self.model.info.n_layers, len(self.prompts)
+        starts = target_starts(self.model, count, works)
+        return self.before + count * sum(blocks - start for start in starts)
+
+    @property
+    def before(self) -> int:
+        """Rows times blocks of preparing the prompts."""
+        rows = _rows(self.prompts.lengths.tolist(), self._batches())
+        return rows * self.model.info.n_layers
 
 
 @dataclass(frozen=True, eq=False)
@@ -522,6 +514,17 @@ def _rows(lengths: Sequence[int], batches: Iterable[Sequence[int]]) -> int:
     return sum(len(batch) * max(lengths[number] for number in batch) for batch in batches)
 
 
+def target_starts(model: LanguageModel, prompts: int, works: Sequence[Work]) -> list[int]:
+    """The block at which each of several works enters with the targets alone."""
+    return entries(
+        [first_changed(model, work) for work in works],
+        blocks=model.info.n_layers,
+        each=prompts,
+        most=rows_together(model),
+        fixed=pass_cost(model),
+    )
+
+
 def _entering(
     segment: Segment, starts: Sequence[int], caches: Sequence[KeyValues | None]
 ) -> Iterator[Numbered]:
@@ -530,10 +533,6 @@ def _entering(
     for number, start in sorted(enumerate(starts), key=lambda pair: pair[1]):
         entered = _resumed(start, residuals)
         yield number, replace(segment, cache=caches[number], start=entered)
-
-
-def _at_targets(model: LanguageModel, prompts: PromptBatch, starts: Sequence[int]) -> int:
-    return len(prompts) * sum(model.info.n_layers - start for start in starts)
 
 
 def _changes(work: Work, segment: Segment) -> bool:

@@ -272,7 +272,7 @@ class _Choice:
     def at_targets(self) -> Layout:
         """The layout of the targets alone, after all keys and values before them are computed."""
         given = prepare(self.model, self.prompts, batch_size=self.size, memory=self.memory)
-        return TargetOnly(given, before=int(self.prompts.lengths.sum()) * self.model.info.n_layers)
+        return TargetOnly(given, before=Unprepared(*self.batches).before)
 
     def one(self, work: Work) -> Layout:
         """The layout of a single set of interventions."""

@@ -10,11 +10,15 @@ from icl_mech import bars
 from icl_mech.engine import progress, runs
 from icl_mech.engine.progress import Overall, Progress, cost, expect
 from icl_mech.measurements import EdgeCuts, Flow, Isolation, Predict
+from icl_mech.measurements.base import Options
+from icl_mech.measurements.running import Item, work_of
+from icl_mech.models import adapt
 from tests.engine.test_paths import TASK
 from tests.said import Words
 from tests.tiny import tiny_model
 
 WORDS = Words(__file__)
+NO_NULLS = {"overthinking": {"nulls": 0}, "causal": {}}
 
 
 class Watched(bars.Bar):
@@ -195,6 +199,34 @@ def test_layouts_know_the_rows_that_their_passes_compute(monkeypatch, measuremen
     assert counted
     for bar in counted:
         assert bar._rows == bar._rows_done
+
+
+@pytest.mark.parametrize("demonstrations", ["shared", "per_prompt"])
+@pytest.mark.parametrize(
+    "measurement", [Predict(), Flow(), Isolation(), EdgeCuts(rows="target", draws=1)]
+)
+def test_what_is_announced_of_a_measurement_is_its_work(monkeypatch, measurement, demonstrations):
+    """No announcement is left over, and nothing is added when its passes begin."""
+    model = adapt(tiny_model("gpt2"))
+    prompts = icl.build_prompts(TASK, model, shots=2, n=6, demonstrations=demonstrations)
+    options = Options(progress=True)
+    work = work_of(Item.checked(measurement, model, prompts, options), model, options)
+    with Overall("study", True, Watched()) as whole:
+        icl.measure(model, prompts, measurement, progress=True)
+        assert whole._promised == pytest.approx(0, abs=1e-6)
+        assert whole._done == pytest.approx(whole._total)
+        if not isinstance(measurement, Predict):  # runs whole words in addition
+            assert whole._total == pytest.approx(work)
+
+
+@pytest.mark.parametrize("study", ["overthinking", "causal"])
+def test_work_that_depends_on_chosen_heads_is_announced(study):
+    model = tiny_model("gpt2")
+    pair = icl.build_prompt_pairs("reviews", model, shots=1, n=24, balanced=True)
+    with Overall("study", True, Watched()) as whole:
+        icl.analyze(model, pair, study=study, progress=True, **NO_NULLS[study])
+        assert whole._promised == pytest.approx(0, abs=0.02 * whole._total)
+        assert whole._done == pytest.approx(whole._total, rel=0.02)
 
 
 def test_lines_where_nobody_watches(monkeypatch, capsys):
