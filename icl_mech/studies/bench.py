@@ -1,5 +1,6 @@
 """`Bench`: measures one model, keeps finished results, and resumes where it was stopped."""
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -86,7 +87,9 @@ class Bench:
         if stage() is not None:
             return
         for measurement in measurements:
-            with suppress(IclMechError):  # raised, or noted, where it is measured
+            # Errors and warnings come where it is measured.
+            with suppress(IclMechError), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
                 item = Item.checked(measurement, self.model, data, self.options)
                 work = work_of(item, self.model, self.options)
                 self.announced.append((type(measurement), work))

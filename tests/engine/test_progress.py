@@ -222,7 +222,7 @@ def test_what_is_announced_of_a_measurement_is_its_work(monkeypatch, measurement
 @pytest.mark.parametrize("study", ["overthinking", "causal"])
 def test_work_that_depends_on_chosen_heads_is_announced(study):
     model = tiny_model("gpt2")
-    pair = icl.build_prompt_pairs("reviews", model, shots=1, n=24, balanced=True)
+    pair = icl.build_prompt_pairs("reviews", model, shots=1, n=24)
     with Overall("study", True, Watched()) as whole:
         icl.analyze(model, pair, study=study, progress=True, **NO_NULLS[study])
         assert whole._promised == pytest.approx(0, abs=0.02 * whole._total)
