@@ -4,7 +4,7 @@ from icl_mech.engine.hooks import AnyReading
 from icl_mech.engine.layouts import Batched, Layout, behind_cache, can_share, common_prefix
 from icl_mech.engine.memory import parse_memory, plan
 from icl_mech.engine.prepared import Prepared, prepare, single_rows
-from icl_mech.engine.progress import Overall, Progress, cost, expect
+from icl_mech.engine.progress import Overall, Progress, cost, expect, is_watched
 from icl_mech.engine.readings import (
     OF_CLASSES,
     GradientReading,
@@ -40,6 +40,7 @@ __all__ = [
     "cost",
     "expect",
     "fill_means",
+    "is_watched",
     "parse_memory",
     "plan",
     "prepare",

@@ -536,7 +536,8 @@ def _entering(
 
 
 def _changes(work: Work, segment: Segment) -> bool:
-    return any(change.hooks(segment) for change in work.interventions)
+    # Means that are missing yet are filled before the run.
+    return any(change.missing() or change.hooks(segment) for change in work.interventions)
 
 
 def _resumed(start: int, residuals: dict[int, Tensor]) -> Resume | None:

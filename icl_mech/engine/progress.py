@@ -137,6 +137,11 @@ def expect(work: float) -> None:
         whole.expect(work)
 
 
+def is_watched() -> bool:
+    """True if there is a bar over many runs, to which work can be announced."""
+    return _OVERALL.get() is not None
+
+
 class Progress:
     """Progress of one run: `with Progress("prompts", 50, None) as bar: bar.advance(10)`."""
 
@@ -150,7 +155,7 @@ class Progress:
             cost: Cost of one prompt, for the bar over many runs.
         """
         self._title, self._total, self._done, self._cost = title, total, 0, cost
-        self._rows, self._rows_done, self._share = 0, 0, 0.0
+        self._rows, self._rows_done, self._share, self._first = 0, 0, 0.0, 0.0
         self._whole = None if show is False else _OVERALL.get()
         self._bar: Bar = Bar() if self._whole is not None else bar_for(show)
         self._began = 0.0
@@ -184,6 +189,11 @@ class Progress:
         if self._rows:
             self._reach(min(self._rows_done / self._rows, 1.0))
 
+    def ran_before(self, rows: int) -> None:
+        """Count rows that ran before this began, which say nothing on the time left."""
+        self.ran(rows)
+        self._first = self._share
+
     def advance(self, prompts: int) -> None:
         """Count finished prompts."""
         self._done += prompts
@@ -195,7 +205,7 @@ class Progress:
             self._whole.advance(more * self._total * self._cost)
         seconds = time.monotonic() - self._began
         words = f"{self._done}/{self._total}"
-        if share and seconds > 0:
-            left = seconds * (1 - share) / share
+        if share > self._first and seconds > 0:
+            left = seconds * (1 - share) / (share - self._first)
             words += f", {self._done / seconds:.1f}/s, {duration(left)} left"
         self._bar.show(self._title, share, words)

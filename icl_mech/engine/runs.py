@@ -146,7 +146,7 @@ def run_variants(
         bar.expect(rows, passes_of(rows, adapted.info.n_layers, gradient=gradient))
     room = Room(tokens, batch_size, parse_memory(memory, adapted) // 2)
     with bar:
-        bar.ran(sum(chosen.before for chosen, _ in laid if isinstance(chosen, TargetOnly)))
+        bar.ran_before(sum(chosen.before for chosen, _ in laid if isinstance(chosen, TargetOnly)))
         return _collected(readings, works, _passes(works, laid, len(batch), room, finite, bar))
 
 

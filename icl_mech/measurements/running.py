@@ -1,13 +1,23 @@
 """Run measurements together: passes they have in common are run once."""
 
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
 
 from typing_extensions import Unpack
 
-from icl_mech.engine import AnyReading, GradientReading, expect, price, run, run_variants
-from icl_mech.errors import RunError
+from icl_mech.engine import (
+    AnyReading,
+    GradientReading,
+    cost,
+    expect,
+    is_watched,
+    price,
+    run,
+    run_variants,
+)
+from icl_mech.errors import IclMechError, RunError
 from icl_mech.interventions import Intervention
 from icl_mech.interventions.cut import NamedCut
 from icl_mech.measurements.any_answer import as_demonstrations, as_texts, check_kind
@@ -186,7 +196,8 @@ class _Task:
                 f"{type(self.item.measurement).__name__} requested {asked!r}; passes() must return "
                 "a list of Pass or Variants."
             )
-        expect(sum((_work(job, self.model, self.options) for job in asked), 0.0))
+        if is_watched():
+            expect(sum((_work(job, self.model, self.options) for job in asked), 0.0))
 
     @property
     def waiting(self) -> list[int]:
@@ -258,14 +269,21 @@ def _work(job: Pass, model: LanguageModel, options: Options) -> float:
     how: Any = {name: getattr(options, name) for name in ("batch_size", "memory", "path")}
     layout, variants = (job.layout, job.variants) if isinstance(job, Variants) else (None, ((),))
     sets = [(*before, *variant) for variant in variants]
-    return price(model, job.prompts, job.readings, sets, layout=layout, **how)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the run gives them
+            return price(model, job.prompts, job.readings, sets, layout=layout, **how)
+    except IclMechError:  # the run may still be possible, and raises if it is not
+        gradient = bool(_losses(job.readings))
+        each = cost(job.prompts.lengths.tolist(), gradient=gradient, variants=len(sets))
+        return each * len(job.prompts) * len(sets)
 
 
 def work_of(item: Item, model: LanguageModel, options: Options) -> float:
     """Cost of the passes that a measurement asks for first, in forward passes over 100 tokens."""
     steps = item.measurement.steps(model, item.data, options)
     try:
-        return sum((_work(job, model, options) for job in next(steps)), 0.0)
+        return sum((_work(job, model, options) for job in next(steps, ())), 0.0)
     finally:
         steps.close()
 
@@ -305,8 +323,9 @@ def _made(
         apart = _needs_all(*variants) or job.layout is not None
         return [whole_words(job.prompts, job.readings, read, varied, apart=apart)]
     # Merged passes cost as much as the most expensive of them.
-    works = [_work(part, model, options) for part in passes]
-    expect(max(works) - sum(works))
+    if is_watched():
+        works = [_work(part, model, options) for part in passes]
+        expect(max(works) - sum(works))
     readings: list[AnyReading] = []
     places = [[_placed(reading, readings) for reading in part.readings] for part in passes]
 

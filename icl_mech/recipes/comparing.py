@@ -46,7 +46,7 @@ ABOVE = "Numbers measured here stand above the published ones."
 NO_NUMBERS = "The paper gives no numbers to compare with."
 FAILED = "that a number outside the interval is a failed replication: see the notes at the top."
 OTHERS = "Other tasks than the paper's, so no differences are given"
-NOTHING = "no task replaces the others"
+NOTHING = "the other tasks have no replacement"
 
 DRAWN = 24
 """Rows of the figure; where there are more, it shows means alone."""

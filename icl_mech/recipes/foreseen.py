@@ -6,12 +6,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from icl_mech.errors import IclMechError, SweepError
+from icl_mech.models import ServerModel
 from icl_mech.recipes.recipe import HERE, OF_SWEEPS, Number, Recipe
+from icl_mech.results import given_path
 from icl_mech.results.wording import counted, listed
 from icl_mech.studies import Analysis
 from icl_mech.studies.study import OF_MEASUREMENTS, quantities
 from icl_mech.sweeps.beforehand import jobs_of, refusal, rehearsed
-from icl_mech.sweeps.item import short_name
+from icl_mech.sweeps.item import is_sweep, short_name
 from icl_mech.sweeps.sources import ModelSource
 from icl_mech.sweeps.work import Job, loaded
 
@@ -27,7 +29,7 @@ LEFT_OUT = re.compile(r"left out: |left out; |^No .* (chosen|ablated)")
 UNREAD = ("Published numbers", "Untrained networks")
 """Beginnings of such notes on what no recipe reads."""
 
-ELSEWHERE = "layers and heads of {} by their numbers, which mean nothing in another model"
+ELSEWHERE = "it names layers and heads of {} by number, which means nothing in another model"
 
 OF_HEADS, OF_LATE = ("No heads", "Heads and ablations"), ("No late layers", "Heads and ablations")
 OF_PARTS = {"ablation": OF_HEADS, "false_induction": OF_HEADS, "late_ablation": OF_LATE}
@@ -81,15 +83,17 @@ def foresee(
 ) -> tuple[dict[str, list[dict[str, Any]]], list[Lack]]:
     """What is left of the grids for each model, and what is not.
 
-    Prompts of every task are built and every measurement checks them; for a study, one run is rehearsed.
-    Models that other processes load are not checked.
+    Prompts of every run are built and every measurement checks them, until one of a task can be run; for a study,
+    one run is rehearsed. Models on a server or loaded by other processes are not checked, nor runs that continue
+    what a folder holds: each run that cannot be done then says so itself.
 
     Raises:
         SweepError: no run is left.
         IclMechError: what `sweep` raises before anything runs.
     """
     left = {source.name: list(grids) for source in sources}
-    if any(how.get(name) for name in APART):
+    on_server = any(isinstance(source.given, ServerModel) for source in sources)
+    if on_server or _holds_runs(how) or any(how.get(name) for name in APART):
         return left, []
     lacks: list[Lack] = []
     # The first model is loaded last, and kept.
@@ -128,16 +132,21 @@ def _of_model(
             raise
         yield Lack(source.name, str(error))
         return
+    except Exception:
+        if alone:
+            raise
+        return  # its runs keep the error
     elsewhere = [number for number in chosen.numbers if not number.has_meaning(source.name)]
     for models in dict.fromkeys(number.theirs for number in elsewhere):
         names = [number.name for number in elsewhere if number.theirs == models]
         yield Lack(source.name, ELSEWHERE.format(models), numbers=tuple(names))
+    jobs = [job for grid in grids for job in jobs_of({source.name: given(source)}, {**grid, **how})]
     known = False
-    for grid in grids:
-        for job in _alike(jobs_of({source.name: given(source)}, {**grid, **how})):
-            at = {
-                name: value for name in SETTINGS if (value := getattr(job.item, name)) is not None
-            }
+    for place in dict.fromkeys(map(_place, jobs)):
+        whys = []
+        for job in jobs:
+            if _place(job) != place:
+                continue
             why = refusal(job, chosen.least)
             if not why and not known and job.item.study != OF_MEASUREMENTS:
                 run = rehearsed(job, chosen.least)
@@ -146,18 +155,23 @@ def _of_model(
                 else:
                     why = run
                 known = not why  # what it leaves out is the same for all tasks
-            if why:
-                yield Lack(source.name, why, job.item.task, at)
+            whys.append(why)
+            if not why:
+                break
+        if all(whys):
+            task, *settings = place
+            at = dict(zip(SETTINGS, settings, strict=True))
+            known_at = {name: value for name, value in at.items() if value is not None}
+            yield Lack(source.name, whys[0], task, known_at)
 
 
-def _alike(jobs: Iterable[Job]) -> Iterator[Job]:
-    """One run for each task and number of demonstrations."""
-    seen = set()
-    for job in jobs:
-        place = (job.item.task, job.item.shots, job.item.total, job.item.study)
-        if place not in seen:
-            seen.add(place)
-            yield job
+def _place(job: Job) -> tuple[Any, ...]:
+    """Task and settings, whose runs are left out if none of them can be done."""
+    return (job.item.task, *(getattr(job.item, name) for name in SETTINGS))
+
+
+def _holds_runs(how: Mapping[str, Any]) -> bool:
+    return bool(how.get("resume")) and is_sweep(given_path(how["out"], option="out"))
 
 
 def _unmeasured(chosen: Recipe, model: str, run: Analysis) -> Iterator[Lack]:

@@ -173,6 +173,7 @@ def analyze(
         for measurement in measurements:
             Item.checked(measurement, adapted, data, options)
         chosen.run(bench, data, measurements, **chosen_options | changed)
+        bench.withdraw()
         return bench
 
     def preview(bench: Bench, data: Prompts) -> None:

@@ -95,6 +95,11 @@ class Bench:
                 self.announced.append((type(measurement), work))
                 expect(work)
 
+    def withdraw(self) -> None:
+        """Withdraw what was announced and not measured."""
+        expect(-sum((work for _, work in self.announced), 0.0))
+        self.announced.clear()
+
     def _begin(self, items: Iterable[Item]) -> None:
         """Withdraw what was announced of these items, which now announce their passes."""
         for item in items:

@@ -132,6 +132,10 @@ def in_budget(
     taken = time.monotonic() - began
     costs = Costs(taken / n, taken * missing_share(bench, prompts, networks) if networks else 0.0)
     more, made = costs.fitting(PLANNED * (seconds - taken), total, networks)
+    if made and not costs.network and missing_share(bench, first_of(prompts, more), networks):
+        # Those that are kept were measured on more prompts.
+        costs = replace(costs, network=taken)
+        more, made = costs.fitting(PLANNED * (seconds - taken), total, networks)
     if (rehearsal := stage()) is not None:
         rehearsal.depends[f"budget=, counted with all {total} prompts"] = None
         more, made = total, networks
@@ -205,9 +209,9 @@ def _note(record: dict[str, Any]) -> str:
             f"{sqrt(n / total):.2f} times as wide."
         )
     if left := record["networks_of"] - record["networks"]:
-        text += (
-            f" {counted(left, 'untrained network')} to compare flow and attention with would take "
-        )
         cost = record["all_networks"]
-        text += f"about {duration(cost)} more." if cost else "no time: earlier runs measured them."
+        much = (
+            f"would take about {duration(cost)} more" if cost else "were measured by earlier runs"
+        )
+        text += f" {counted(left, 'untrained network')} to compare flow and attention with {much}."
     return text

@@ -9,7 +9,8 @@ import icl_mech as icl
 from icl_mech import bars
 from icl_mech.engine import progress, runs
 from icl_mech.engine.progress import Overall, Progress, cost, expect
-from icl_mech.measurements import EdgeCuts, Flow, Isolation, Predict
+from icl_mech.interventions import ZeroHeads
+from icl_mech.measurements import EdgeCuts, Flow, Isolation, Predict, Transplant
 from icl_mech.measurements.base import Options
 from icl_mech.measurements.running import Item, work_of
 from icl_mech.models import adapt
@@ -181,6 +182,8 @@ def test_an_interrupted_run_does_not_count_as_finished(watched):
         (Isolation(), "shared"),
         (Isolation(), "per_prompt"),
         (EdgeCuts(rows="target", draws=1), "shared"),
+        (Transplant(), "shared"),
+        (Transplant(), "per_prompt"),
     ],
 )
 def test_layouts_know_the_rows_that_their_passes_compute(monkeypatch, measurement, demonstrations):
@@ -193,7 +196,8 @@ def test_layouts_know_the_rows_that_their_passes_compute(monkeypatch, measuremen
 
     monkeypatch.setattr(runs, "Progress", Kept)
     model = tiny_model("gpt2")
-    prompts = icl.build_prompts(TASK, model, shots=2, n=6, demonstrations=demonstrations)
+    build = icl.build_prompt_pairs if isinstance(measurement, Transplant) else icl.build_prompts
+    prompts = build(TASK, model, shots=1, n=6, demonstrations=demonstrations)
     icl.measure(model, prompts, measurement, progress=False)
     counted = [bar for bar in bars if bar._rows]
     assert counted
@@ -217,6 +221,27 @@ def test_what_is_announced_of_a_measurement_is_its_work(monkeypatch, measurement
         assert whole._done == pytest.approx(whole._total)
         if not isinstance(measurement, Predict):  # runs whole words in addition
             assert whole._total == pytest.approx(work)
+
+
+def test_means_that_are_filled_later_do_not_keep_work_from_being_announced():
+    model = tiny_model("gpt2")
+    prompts = icl.build_prompts(TASK, model, shots=2, n=6)
+    means = ZeroHeads([(0, 0)], kind="mean", at="all")
+    with Overall("study", True, Watched()) as whole:
+        icl.measure(model, prompts, Isolation(), interventions=[means], progress=True)
+        assert whole._done == pytest.approx(whole._total)
+
+
+def test_the_time_left_is_that_of_what_runs_now(monkeypatch):
+    now, bar = [0.0], Watched()
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(progress, "bar_for", lambda show: bar)
+    with Progress("isolation", 10, True) as run:
+        run.expect(100, 1.0)
+        run.ran_before(90)
+        now[0] = 5.0
+        run.ran(5)
+    WORDS.exactly(bar.shown[-2][2], "time_left")
 
 
 @pytest.mark.parametrize("study", ["overthinking", "causal"])

@@ -97,6 +97,57 @@ def test_a_recipe_of_which_nothing_is_left_is_refused_at_once(model, tmp_path, m
     assert not (tmp_path / "run").exists()
 
 
+def one_task(folder):
+    """The recipe without its task of long texts."""
+    path = written(folder)
+    text = path.read_text().replace(f"    long: {{path: long.csv, {FORM}}}\n", "")
+    path.write_text(text.replace("long: 0.5, ", ""))
+    return path
+
+
+def test_runs_that_can_be_done_are_done_beside_others_of_their_task(model, tmp_path):
+    """Some seeds draw the text that is too long; what is there is not refused later."""
+    path = one_task(tmp_path)
+    films = (tmp_path / "films.csv").read_text().splitlines()
+    films[1] = f"a film of great length {'very ' * 600},{films[1].rpartition(',')[2]}"
+    (tmp_path / "films.csv").write_text("\n".join(films))
+    path.write_text(path.read_text().replace("seeds: [0]", "seeds: [0, 1, 2, 3, 4, 5]"))
+    how = {"out": tmp_path / "run", "progress": False}
+    found = reproduce(path, {"gpt2-xl": model}, **how)
+    states = [found.sweep.state(item) for item in found.sweep.plan]
+    assert len(states) == 6
+    assert {*states} == {"done", "failed"}
+    again = reproduce(path, {"gpt2-xl": model}, **how, resume=True)
+    assert [again.sweep.state(item) for item in again.sweep.plan] == states
+
+
+def test_a_finished_recipe_is_shown_without_its_model(model, tmp_path):
+    path, loads = one_task(tmp_path), []
+
+    def load():
+        loads.append(1)
+        return model
+
+    how = {"out": tmp_path / "run", "progress": False, "resume": True}
+    reproduce(path, {"gpt2-xl": load}, **how)
+    assert loads
+    loads.clear()
+    found = reproduce(path, {"gpt2-xl": load}, **how)
+    assert not loads
+    assert found.rows[0].here != "–"
+
+
+def test_a_model_that_fails_in_its_own_way_does_not_end_the_others(model, tmp_path):
+    def load():
+        raise OSError("no such disk")
+
+    models = {"gpt2-xl": model, "other": load}
+    found = reproduce(written(tmp_path), models, out=tmp_path / "run", progress=False)
+    rows = {(row.model, row.task): row for row in found.rows}
+    assert rows["gpt2-xl", "films"].here != "–"
+    assert "no such disk" in "; ".join(rows["other", "films"].why)
+
+
 def test_recipes_of_the_package_say_how_to_change_a_copy(model, tmp_path):
     with WORDS.raises(SweepError, "change_a_copy", "--copy"):
         reproduce("lw-figure-4", {"tiny": model}, tasks="offline", out=tmp_path / "run", scale=0.01)

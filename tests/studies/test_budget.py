@@ -92,6 +92,15 @@ def test_networks_that_were_asked_for_and_left_out_are_said_once(model, prompts)
     assert nulls.LEFT_OUT not in report.notes
 
 
+def test_networks_kept_for_more_prompts_are_paid_for(monkeypatch, model, prompts):
+    clock = Clock(monkeypatch, model)
+    shares = iter([0.0, 1.0])
+    monkeypatch.setattr(budget, "missing_share", lambda *_: next(shares))
+    _, _, record = in_budget(20, prompts, 3, clock.run, None, lambda *_: None)
+    assert clock.runs == [(8, 0), (10, 0)]
+    assert record["networks"] == 0
+
+
 class Clock:
     """A second per prompt, and eight per network."""
 

@@ -90,6 +90,15 @@ class Entered(Batched, Whole):
                     start = Resume(reached.layer, reached.residual.clone())
                 yield number, replace(segment, start=start)
 
+    def work(self, works: Sequence[Work]) -> int | None:
+        """All tokens of all prompts, from where each work enters."""
+        whole = super().work(works)
+        if whole is None or not self.share:
+            return whole
+        blocks = self.model.info.n_layers
+        entered = sum(blocks - first_changed(self.model, work) for work in works)
+        return whole * entered // (blocks * len(works))
+
     def _advanced(self, segment: Segment, reached: Resume | None, layer: int) -> Resume | None:
         """The plain run of a segment, continued up to the entrance of a block."""
         if layer == (0 if reached is None else reached.layer):
@@ -136,6 +145,12 @@ class Begun(SharedVariants):
         if self.read:
             yield from ((number, self.head()) for number in range(len(works)))
         yield from super().segments(works)
+
+    def work(self, works: Sequence[Work]) -> int | None:
+        """The same, with the beginnings that are read."""
+        rest = super().work(works)
+        read = self.read * len(works) * self.beginning * self.model.info.n_layers
+        return None if rest is None else rest + read
 
 
 def shared_beginning(
