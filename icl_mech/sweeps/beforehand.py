@@ -8,6 +8,7 @@ from typing import Any
 from icl_mech.errors import IclMechError, PromptError
 from icl_mech.measurements.base import Options
 from icl_mech.measurements.running import Item as Measured
+from icl_mech.measurements.running import Prompts
 from icl_mech.models import adapt
 from icl_mech.models.rehearsal import Stage, rehearsing
 from icl_mech.studies import Analysis
@@ -51,7 +52,7 @@ def refusal(job: Job, least: int = PROMPTS) -> str:
     return _checked(part, model, data)
 
 
-def _checked(job: Job, model: Any, data: Any) -> str:
+def _checked(job: Job, model: object, data: Prompts) -> str:
     try:
         if job.item.study == OF_MEASUREMENTS:
             texts: dict[tuple[int, ...], Any] = {}
