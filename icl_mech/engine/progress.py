@@ -170,8 +170,8 @@ class Progress:
 
     def __exit__(self, *error: object) -> None:
         """Stop drawing, also on errors."""
-        if not any(error):
-            self._reach(1.0)
+        if self._whole is not None and not any(error):
+            self._whole.advance((1 - self._share) * self._total * self._cost)
         self._bar.stop()
 
     def expect(self, rows: int, cost: float) -> None:

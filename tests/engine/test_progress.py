@@ -241,7 +241,7 @@ def test_the_time_left_is_that_of_what_runs_now(monkeypatch):
         run.ran_before(90)
         now[0] = 5.0
         run.ran(5)
-    WORDS.exactly(bar.shown[-2][2], "time_left")
+    WORDS.exactly(bar.shown[-1][2], "time_left")
 
 
 @pytest.mark.parametrize("study", ["overthinking", "causal"])
