@@ -35,6 +35,8 @@ from icl_mech.models import HookFunction, KeyValues, LanguageModel, Resume, Site
 from icl_mech.prompts import PromptBatch
 from icl_mech.segments import Segment, by_length
 
+PACKAGE = __name__.partition(".")[0]
+
 WORTH_SHARING = 8
 """Length in tokens of the shortest common prefix that is computed separately."""
 
@@ -130,14 +132,13 @@ def _are_apart(works: Sequence[Work]) -> bool:
     taken = any(work.takes for work in works)
     readings = [reading for work in works[:1] for reading in work.readings]
     gradients = any(isinstance(reading, GradientReading) for reading in readings)
-    package = __name__.partition(".")[0]
     foreign = [
         number
         for work in works
         for number in {
             id(intervention)
             for intervention in work.interventions
-            if not _is_of(intervention, package)
+            if not _is_of(intervention, PACKAGE)
         }
     ]
     return gradients or taken or len(foreign) > len(set(foreign))
@@ -468,7 +469,7 @@ class SharedVariants(Shared):
     def work(self, works: Sequence[Work]) -> int | None:
         """The beginning for works that change it, and the rows after it, from where each work enters."""
         head, blocks, starts = self.head(), self.model.info.n_layers, self._starts(works)
-        changed = [number for number, work in enumerate(works) if _changes(work, head)]
+        changed = [number for number, work in enumerate(works) if _may_change(work, head)]
         at_head = self.length * sum(blocks - starts[number] for number in changed)
         return at_head + self._rest * sum(blocks - start for start in starts)
 
@@ -493,7 +494,7 @@ class SharedVariants(Shared):
         changed = [
             (number, replace(head, start=_resumed(start, at_head)))
             for number, start in sorted(enumerate(starts), key=lambda pair: pair[1])
-            if _changes(works[number], head)
+            if any(change.hooks(head) for change in works[number].interventions)
         ]
         room = Room(self.tokens, self.size, plain.nbytes * len(works))
         order = iter(changed)
@@ -535,9 +536,15 @@ def _entering(
         yield number, replace(segment, cache=caches[number], start=entered)
 
 
-def _changes(work: Work, segment: Segment) -> bool:
-    # Means that are missing yet are filled before the run.
-    return any(change.missing() or change.hooks(segment) for change in work.interventions)
+def _may_change(work: Work, segment: Segment) -> bool:
+    """True if a work changes a segment, as far as this is known before the run.
+
+    Means are filled later, and the hooks of a user-defined intervention may draw random numbers: neither is asked.
+    """
+    return any(
+        not _is_of(change, PACKAGE) or change.missing() or change.hooks(segment)
+        for change in work.interventions
+    )
 
 
 def _resumed(start: int, residuals: dict[int, Tensor]) -> Resume | None:

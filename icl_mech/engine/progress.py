@@ -174,6 +174,11 @@ class Progress:
             self._whole.advance((1 - self._share) * self._total * self._cost)
         self._bar.stop()
 
+    @property
+    def is_shown(self) -> bool:
+        """True if it is drawn, or counted in the bar over many runs."""
+        return self._whole is not None or type(self._bar) is not Bar
+
     def expect(self, rows: int, cost: float) -> None:
         """Count by rows that ran instead of prompts.
 

@@ -142,7 +142,7 @@ def run_variants(
     for chosen, numbers in laid:
         mine = [works[number] for number in numbers]
         fill_taken(adapted, chosen, mine, tokens=tokens, size=batch_size, memory=memory)
-    if (rows := _work_of(laid, works)) is not None:
+    if bar.is_shown and (rows := _work_of(laid, works)) is not None:
         bar.expect(rows, passes_of(rows, adapted.info.n_layers, gradient=gradient))
     room = Room(tokens, batch_size, parse_memory(memory, adapted) // 2)
     with bar:
@@ -271,8 +271,8 @@ class _Choice:
 
     def at_targets(self) -> Layout:
         """The layout of the targets alone, after all keys and values before them are computed."""
-        given = prepare(self.model, self.prompts, batch_size=self.size, memory=self.memory)
-        return TargetOnly(given, before=Unprepared(*self.batches).before)
+        prepared = prepare(self.model, self.prompts, batch_size=self.size, memory=self.memory)
+        return TargetOnly(prepared, before=Unprepared(*self.batches).before)
 
     def one(self, work: Work) -> Layout:
         """The layout of a single set of interventions."""
@@ -346,17 +346,21 @@ def price(
     works = [Work(readings, list(variant), checkpoint) for variant in variants]
     choice = _Priced(model, None, prompts, tokens, batch_size, memory, path)
     laid = choice.layouts(works) if layout is None else choice.of(layout, len(works))
-    found = _work_of(laid, works)
+    if (rows := _work_of(laid, works)) is not None:
+        return passes_of(rows, model.info.n_layers, gradient=gradient)
     each = cost(lengths, gradient=gradient, variants=len(variants))
-    rough = each * len(prompts) * len(variants)
-    return rough if found is None else passes_of(found, model.info.n_layers, gradient=gradient)
+    return each * len(prompts) * len(variants)
 
 
 def _work_of(laid: Laid, works: Sequence[Work]) -> int | None:
     """Rows times blocks of all layouts; None if that is not known of one."""
-    found = [layout.work([works[number] for number in numbers]) for layout, numbers in laid]
-    known = [rows for rows in found if rows is not None]
-    return sum(known) if len(known) == len(found) else None
+    rows = 0
+    for layout, numbers in laid:
+        more = layout.work([works[number] for number in numbers])
+        if more is None:
+            return None
+        rows += more
+    return rows
 
 
 def _target_only(reading: AnyReading) -> bool:

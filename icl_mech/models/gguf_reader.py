@@ -84,6 +84,6 @@ def parsed_once(file: Path, watched: Callable[[Iterable[T]], Iterable[T]]) -> It
     with (
         patch.object(gguf, "GGUFReader", reader_of),
         patch.object(gguf, "get_tensor_name_map", cache(gguf.get_tensor_name_map)),
-        patch.object(modeling_gguf_pytorch_utils, "tqdm", through),
+        patch.object(modeling_gguf_pytorch_utils, "tqdm", through, create=True),
     ):
         yield reader

@@ -191,11 +191,10 @@ class Reproduction(Paged):
             places[name] = [
                 place for place in (at if isinstance(at, list) else [at]) if place in there
             ]
-        found = any(
-            all(getattr(item, name) in at for name, at in places.items())
-            for item in self.sweep.plan
-        )
-        return self.sweep.select(**places) if found else Sweep([])
+        for item in self.sweep.plan:
+            if all(getattr(item, name) in at for name, at in places.items()):
+                return self.sweep.select(**places)
+        return Sweep([])
 
     def _refused(self, number: Number, model: str, task: str, part: Sweep) -> dict[str, str]:
         """Why tasks of the number have no finished run, by task."""
@@ -414,10 +413,10 @@ def _defined(
     A mean over some of the runs is no mean over all: it is not compared, and the table says which are missing.
     """
     readings = [reading.at(labels) for reading in part.readings(quantity)]
-    known = [reading.item for reading in readings if bool(reading.value.isfinite().any())]
+    with_value = [reading.item for reading in readings if bool(reading.value.isfinite().any())]
     done = [item for item in part.plan if part.state(item) == "done"]
-    lost = [item for item in done if item not in known]
-    if not lost or not known:
+    lost = [item for item in done if item not in with_value]
+    if not lost or not with_value:
         return part, ()
     return _without(part, lost), lost
 

@@ -98,18 +98,18 @@ def foresee(
     lacks: list[Lack] = []
     # The first model is loaded last, and kept.
     for source in reversed(sources):
-        found = list(_of_model(chosen, source, grids, how, alone=len(sources) == 1))
-        lacks[:0] = found
-        gone = {name for lack in found for name in lack.numbers}
+        of_model = list(_of_model(chosen, source, grids, how, alone=len(sources) == 1))
+        lacks[:0] = of_model
+        gone = {name for lack in of_model for name in lack.numbers}
         some = any(number.name not in gone for number in chosen.numbers)
-        runs = _without(grids, [lack for lack in found if not lack.numbers])
+        runs = _without(grids, [lack for lack in of_model if not lack.numbers])
         left[source.name] = list(runs) if some else []
     if not any(left.values()):
         raise SweepError(_nothing(chosen, lacks))
     return left, lacks
 
 
-def given(source: ModelSource) -> Any:
+def loadable(source: ModelSource) -> Any:
     """A model as `sweep` takes it, with how it is loaded."""
     if not source.options and source.revision is None:
         return source.given
@@ -140,29 +140,34 @@ def _of_model(
     for models in dict.fromkeys(number.theirs for number in elsewhere):
         names = [number.name for number in elsewhere if number.theirs == models]
         yield Lack(source.name, ELSEWHERE.format(models), numbers=tuple(names))
-    jobs = [job for grid in grids for job in jobs_of({source.name: given(source)}, {**grid, **how})]
-    known = False
+    jobs = [
+        job for grid in grids for job in jobs_of({source.name: loadable(source)}, {**grid, **how})
+    ]
+    has_rehearsed = False
     for place in dict.fromkeys(map(_place, jobs)):
         whys = []
         for job in jobs:
             if _place(job) != place:
                 continue
             why = refusal(job, chosen.least)
-            if not why and not known and job.item.study != OF_MEASUREMENTS:
+            if not why and not has_rehearsed and job.item.study != OF_MEASUREMENTS:
                 run = rehearsed(job, chosen.least)
                 if isinstance(run, Analysis):
                     yield from _unmeasured(chosen, source.name, run)
                 else:
                     why = run
-                known = not why  # what it leaves out is the same for all tasks
+                has_rehearsed = not why  # what it leaves out is the same for all tasks
             whys.append(why)
             if not why:
                 break
         if all(whys):
             task, *settings = place
-            at = dict(zip(SETTINGS, settings, strict=True))
-            known_at = {name: value for name, value in at.items() if value is not None}
-            yield Lack(source.name, whys[0], task, known_at)
+            at = {
+                name: value
+                for name, value in zip(SETTINGS, settings, strict=True)
+                if value is not None
+            }
+            yield Lack(source.name, whys[0], task, at)
 
 
 def _place(job: Job) -> tuple[Any, ...]:
@@ -252,8 +257,8 @@ def notice(chosen: Recipe, lacks: Sequence[Lack]) -> str:
         lines.append(
             f"Not all of {chosen.name} can be measured on {short_name(model)}. Left out, and explained in the table:"
         )
-        own = [lack for lack in lacks if lack.model == model]
-        lines += [f"  {line}" for line in _reasons(chosen, own)]
+        reasons = _reasons(chosen, [lack for lack in lacks if lack.model == model])
+        lines += [f"  {line}" for line in reasons]
     return "\n".join(lines)
 
 

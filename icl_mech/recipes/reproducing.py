@@ -10,7 +10,7 @@ from icl_mech.errors import SweepError, TaskError
 from icl_mech.models.rehearsal import stage
 from icl_mech.prompts import TextSet
 from icl_mech.recipes.comparing import Reproduction
-from icl_mech.recipes.foreseen import foresee, given, notice
+from icl_mech.recipes.foreseen import foresee, loadable, notice
 from icl_mech.recipes.recipe import Recipe, recipe
 from icl_mech.results import given_path
 from icl_mech.results.wording import listed
@@ -89,7 +89,7 @@ def reproduce(
         write_line(notice(chosen, lacks))
     for model in sources:
         for grid in left[model.name]:
-            sweep({model.name: given(model)}, **{**grid, **how}, out=out, resume=resume)
+            sweep({model.name: loadable(model)}, **{**grid, **how}, out=out, resume=resume)
             resume = resume or True
     part = Sweep([]) if stage() else _part(out, {model.name for model in sources}, grids)
     stand_ins = None if tasks is None else chosen.offline["tasks"] if offline else {}

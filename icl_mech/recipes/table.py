@@ -34,8 +34,8 @@ def laid_out(rows: Sequence[Row], title: str) -> tuple[Table, list[str]]:
     published = list(dict.fromkeys(name for row in rows for name in row.published))
     marks = Marks(rows)
 
-    def line(kind: str, down: str, texts: Sequence[str]) -> list[tuple[str, ...]]:
-        return [(down, kind, *texts)] if any(texts) else []
+    def line(heading: str, down: str, texts: Sequence[str]) -> list[tuple[str, ...]]:
+        return [(down, heading, *texts)] if any(texts) else []
 
     lines: list[tuple[str, ...]] = []
     for down in downs:
@@ -48,8 +48,8 @@ def laid_out(rows: Sequence[Row], title: str) -> tuple[Table, list[str]]:
         ]
         group = []
         for model in models:
-            kind = HERE if len(models) == 1 else short_name(model)
-            group += line(kind, down, [marks.measured(at[model]) for at in of])
+            heading = HERE if len(models) == 1 else short_name(model)
+            group += line(heading, down, [marks.measured(at[model]) for at in of])
         for name in published:
             alone = published == models
             texts = [marks.published(next(filter(None, at.values()), None), name) for at in of]
@@ -57,8 +57,8 @@ def laid_out(rows: Sequence[Row], title: str) -> tuple[Table, list[str]]:
                 marks.dashes |= "–" in texts
                 group += line("published" if alone else f"published, {name}", down, texts)
         for model in models:
-            kind = "difference" if len(models) == 1 else f"difference, {short_name(model)}"
-            group += line(kind, down, [marks.difference(at[model]) for at in of])
+            heading = "difference" if len(models) == 1 else f"difference, {short_name(model)}"
+            group += line(heading, down, [marks.difference(at[model]) for at in of])
         lines += [(line[0] if not i else "", *line[1:]) for i, line in enumerate(group)]
     plain = {line[1] for line in lines} <= {HERE}
     heads = ("", *acrosses) if plain else ("", "", *acrosses)

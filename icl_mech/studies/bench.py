@@ -103,9 +103,9 @@ class Bench:
     def _begin(self, items: Iterable[Item]) -> None:
         """Withdraw what was announced of these items, which now announce their passes."""
         for item in items:
-            kinds = [kind for kind, _ in self.announced]
-            if (kind := type(item.measurement)) in kinds:
-                _, work = self.announced.pop(kinds.index(kind))
+            types = [measurement for measurement, _ in self.announced]
+            if type(item.measurement) in types:
+                _, work = self.announced.pop(types.index(type(item.measurement)))
                 expect(-work)
 
     def run(self, items: dict[str, Item]) -> None:

@@ -218,15 +218,19 @@ def measurement(entry: object) -> AnyMeasurement[Any, Any]:
         raise SweepError(f"The measurement {name!r} cannot be created: {error}") from error
 
 
-def _nested(kind: object, name: str, value: object) -> object:
+def _nested(measurement: object, name: str, value: object) -> object:
     """The value of a field; options in braces, such as `over_trust: {beams: 5}`, become the object that the field takes."""
     if not isinstance(value, Mapping):
         return value
-    takes = get_type_hints(kind if isinstance(kind, type) else type(kind)).get(name)
+    owner = measurement if isinstance(measurement, type) else type(measurement)
+    try:
+        takes = get_type_hints(owner).get(name)
+    except NameError:  # types imported for type checks alone
+        return value
     for option in get_args(takes) or (takes,):
         if isinstance(option, type) and is_dataclass(option):
-            known = [field.name for field in fields(option)]
-            return option(**mapping(value, f"The variant {name!r}", known))
+            names = [field.name for field in fields(option)]
+            return option(**mapping(value, f"The option {name!r}", names))
     return value
 
 

@@ -107,10 +107,10 @@ class Sweep:
                 return damage_of(place)
             if state == "failed":
                 said = error_of(place) or {}
-                kind, message = str(said.get("type", "error")), str(said.get("message", ""))
-                # The kinds of this package's own errors say nothing to a reader.
-                own = getattr(errors, kind, None)
-                return message if isinstance(own, type) and message else f"{kind}: {message}"
+                name, message = str(said.get("type", "error")), str(said.get("message", ""))
+                # The names of this package's errors say nothing to a reader.
+                is_ours = isinstance(getattr(errors, name, None), type)
+                return message if is_ours and message else f"{name}: {message}"
         return self._errors.get(item.key, "")
 
     @property

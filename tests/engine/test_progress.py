@@ -9,11 +9,11 @@ import icl_mech as icl
 from icl_mech import bars
 from icl_mech.engine import progress, runs
 from icl_mech.engine.progress import Overall, Progress, cost, expect
-from icl_mech.interventions import ZeroHeads
+from icl_mech.interventions import Intervention, ZeroHeads
 from icl_mech.measurements import EdgeCuts, Flow, Isolation, Predict, Transplant
 from icl_mech.measurements.base import Options
 from icl_mech.measurements.running import Item, work_of
-from icl_mech.models import adapt
+from icl_mech.models import Site, adapt
 from tests.engine.test_paths import TASK
 from tests.said import Words
 from tests.tiny import tiny_model
@@ -186,7 +186,9 @@ def test_an_interrupted_run_does_not_count_as_finished(watched):
         (Transplant(), "per_prompt"),
     ],
 )
-def test_layouts_know_the_rows_that_their_passes_compute(monkeypatch, measurement, demonstrations):
+def test_layouts_know_the_rows_that_their_passes_compute(
+    monkeypatch, watched, measurement, demonstrations
+):
     bars = []
 
     class Kept(Progress):
@@ -198,7 +200,7 @@ def test_layouts_know_the_rows_that_their_passes_compute(monkeypatch, measuremen
     model = tiny_model("gpt2")
     build = icl.build_prompt_pairs if isinstance(measurement, Transplant) else icl.build_prompts
     prompts = build(TASK, model, shots=1, n=6, demonstrations=demonstrations)
-    icl.measure(model, prompts, measurement, progress=False)
+    icl.measure(model, prompts, measurement, progress=True)
     counted = [bar for bar in bars if bar._rows]
     assert counted
     for bar in counted:
@@ -230,6 +232,35 @@ def test_means_that_are_filled_later_do_not_keep_work_from_being_announced():
     with Overall("study", True, Watched()) as whole:
         icl.measure(model, prompts, Isolation(), interventions=[means], progress=True)
         assert whole._done == pytest.approx(whole._total)
+
+
+class Asked(Intervention):
+    """Counts how often its hooks are asked for; they may draw random numbers."""
+
+    def __init__(self):
+        self.asked = 0
+
+    def hooks(self, segment):
+        self.asked += 1
+        return [(Site("resid_pre", 0), lambda residual: residual * 1.0)]
+
+    def shares(self, prompts, length):
+        return True
+
+    def to_dict(self):
+        return {"type": "Asked"}
+
+
+def test_a_bar_does_not_ask_for_the_hooks_of_an_intervention(watched):
+    """The numbers of an intervention that draws random ones are the same with a bar and without."""
+    model = tiny_model("gpt2")
+    prompts = icl.build_prompts(TASK, model, shots=2, n=6)
+    asked = []
+    for progress_shown in (False, True):
+        change = Asked()
+        icl.measure(model, prompts, Isolation(), interventions=[change], progress=progress_shown)
+        asked.append(change.asked)
+    assert asked[0] == asked[1] > 0
 
 
 def test_the_time_left_is_that_of_what_runs_now(monkeypatch):

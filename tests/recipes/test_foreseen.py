@@ -8,7 +8,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 import icl_mech as icl
 from icl_mech.errors import ModelError, SweepError
 from icl_mech.recipes import Reproduction, recipe, reproduce
-from icl_mech.recipes.foreseen import Lack, _unmeasured, by_reason, given, notice, short_reason
+from icl_mech.recipes.foreseen import Lack, _unmeasured, by_reason, loadable, notice, short_reason
 from icl_mech.recipes.table import laid_out
 from icl_mech.sweeps.item import short_name
 from icl_mech.sweeps.sources import model_sources
@@ -117,6 +117,7 @@ def test_runs_that_can_be_done_are_done_beside_others_of_their_task(model, tmp_p
     states = [found.sweep.state(item) for item in found.sweep.plan]
     assert len(states) == 6
     assert {*states} == {"done", "failed"}
+    assert "failed: " in found.summary()
     again = reproduce(path, {"gpt2-xl": model}, **how, resume=True)
     assert [again.sweep.state(item) for item in again.sweep.plan] == states
 
@@ -146,6 +147,22 @@ def test_a_model_that_fails_in_its_own_way_does_not_end_the_others(model, tmp_pa
     rows = {(row.model, row.task): row for row in found.rows}
     assert rows["gpt2-xl", "films"].here != "–"
     assert "no such disk" in "; ".join(rows["other", "films"].why)
+
+
+def test_a_model_on_a_server_is_left_to_its_runs(tmp_path):
+    pytest.importorskip("nnsight")
+    from tests.models.test_nnsight import server
+
+    path = one_task(tmp_path)
+    path.write_text(
+        path.read_text()
+        .replace("isolation: {depths: [2]}", "predictions")
+        .replace("isolation.label_loyalty", "predictions.accuracy")
+        .replace("    at: {tokens: label, side: first, depth: 2}\n", "")
+    )
+    models = {"gpt2-xl": server("llama")}
+    found = reproduce(path, models, out=tmp_path / "run", progress=False)
+    assert [found.sweep.state(item) for item in found.sweep.plan] == ["done"]
 
 
 def test_recipes_of_the_package_say_how_to_change_a_copy(model, tmp_path):
@@ -198,8 +215,8 @@ def test_reasons_are_short_in_a_table_and_said_once():
 
 def test_models_keep_how_they_are_loaded():
     (source,) = model_sources([{"path": "gpt2", "dtype": "bfloat16", "revision": "main"}])
-    assert given(source) == {"path": "gpt2", "dtype": "bfloat16", "revision": "main"}
-    assert given(model_sources("gpt2")[0]) == "gpt2"
+    assert loadable(source) == {"path": "gpt2", "dtype": "bfloat16", "revision": "main"}
+    assert loadable(model_sources("gpt2")[0]) == "gpt2"
 
 
 def test_heads_of_another_model_by_their_numbers_are_dashes(run):
