@@ -26,8 +26,7 @@ NEEDED = (
     "py.typed",
     "results/half_precision.json",
     "studies/power.json",
-    "explorer/page.js",
-    "explorer/page.css",
+    *(f"explorer/page/{name}" for name in ("app.js", "prompt.js", "base.css", "prompt.css")),
     *(f"atlas/{name}" for name in ("index.html", "atlas.css", "atlas.js", "published.json")),
     *(f"demo/{name}" for name in ("antonyms.csv", "capitals.csv", "plurals.csv", "past_tense.csv")),
 )

@@ -15,12 +15,11 @@ import socket
 import threading
 from contextlib import suppress
 from html import escape
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from icl_mech.errors import RunError
 from icl_mech.explorer.session import LONGEST, Session
-from icl_mech.explorer.theme import css
+from icl_mech.explorer.theme import css, module
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -47,9 +46,8 @@ mount(document.getElementById("explore"), socketTransport("ws://" + location.hos
 
 def page(session: Session, nonce: str) -> str:
     """The page as one self-contained HTML document."""
-    module = files("icl_mech.explorer").joinpath("page.js").read_text(encoding="utf-8")
     title = f"{session.asker.stage.task.name}, {session.asker.stage.info.name}"
-    return _PAGE.format(title=escape(title), css=css(), module=module, nonce=nonce)
+    return _PAGE.format(title=escape(title), css=css(), module=module(), nonce=nonce)
 
 
 def application(session: Session, token: str, port: int) -> "Starlette":

@@ -1,16 +1,47 @@
-"""Colours of the explorer, the same as in all figures, as CSS variables for light and dark."""
+"""`module` and `css`: the explorer's page from the files of `page/`, with the colours of all figures as CSS variables."""
 
 from importlib.resources import files
 
 from icl_mech.plots import style
 from icl_mech.plots.style import LOOKS
 
+SCRIPTS = (
+    "transport",
+    "elements",
+    "words",
+    "app",
+    "hear",
+    "header",
+    "prompt",
+    "answer",
+    "over_all",
+    "layers",
+    "keyboard",
+    "theme",
+    "dialogs",
+)
+"""Scripts of the page, joined in this order into one module: a widget's module has nowhere to import others from."""
+
+SHEETS = ("base", "prompt", "answer", "over_all", "layers", "dialogs", "narrow")
+"""Style sheets of the page, in this order."""
+
 SIGNED = ("d0", "d1", "d2", "dm", "d3", "d4", "d5")
 
 
+def module() -> str:
+    """The page's script as one module."""
+    return _joined(SCRIPTS, "js")
+
+
+def _joined(names: tuple[str, ...], ending: str) -> str:
+    folder = files("icl_mech.explorer") / "page"
+    texts = ((folder / f"{name}.{ending}").read_text(encoding="utf-8") for name in names)
+    return "\n".join(texts)
+
+
 def css() -> str:
-    """The style sheet, then the colours, which override its defaults."""
-    sheet = files("icl_mech.explorer").joinpath("page.css").read_text(encoding="utf-8")
+    """The style sheets, then the colours, which override their defaults."""
+    sheet = _joined(SHEETS, "css")
     looks = {
         "page": style.PAGE,
         "panel": style.PANEL,

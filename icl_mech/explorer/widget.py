@@ -2,13 +2,12 @@
 
 from functools import lru_cache
 from html import escape
-from importlib.resources import files
 from typing import Any
 
 import torch
 
 from icl_mech.explorer.session import Session
-from icl_mech.explorer.theme import css
+from icl_mech.explorer.theme import css, module
 from icl_mech.shapes import Bars
 
 MISSING = "The widget needs anywidget in the environment of the kernel: pip install anywidget"
@@ -27,12 +26,10 @@ def widget_class() -> Any:
     except ImportError:
         return None
 
-    module = files("icl_mech.explorer").joinpath("page.js").read_text(encoding="utf-8")
-
     class ExplorerWidget(anywidget.AnyWidget):
         """Widget that passes messages between page and session."""
 
-        _esm = module
+        _esm = module()
         _css = css()
 
         def __init__(self, session: Session) -> None:

@@ -1,17 +1,15 @@
 """The explorer's page alone: what it sends for each gesture, and what it makes of what it hears."""
 
 import base64
-from pathlib import Path
 
 import pytest
 
-import icl_mech
+from icl_mech.explorer import theme
 from tests.browser.chromium import DRAWN
 from tests.said import Words
 
 WORDS = Words(__file__)
 
-SOURCE = Path(icl_mech.__file__).parent / "explorer"
 LAYERS, HEADS, LABELS = 6, 3, [" World", " Sports", " Business", " Technology"]
 HOSTILE = '<img src=x onerror="window.hacked=1">\u202e</script>'
 
@@ -142,13 +140,8 @@ def explorer(browser):
         page = context.new_page()
         page.on("console", lambda own: errors.append(own.text) if own.type == "error" else None)
         page.on("pageerror", lambda own: errors.append(str(own)))
-        script = (SOURCE / "page.js").read_text(encoding="utf-8")
-        style = (SOURCE / "page.css").read_text(encoding="utf-8")
-        page.set_content(
-            SHELL.replace("/*css*/", style).replace(
-                "/*js*/", script.replace("</script", "<\\/script")
-            )
-        )
+        script = theme.module().replace("</script", "<\\/script")
+        page.set_content(SHELL.replace("/*css*/", theme.css()).replace("/*js*/", script))
         own = Explorer(page)
         own.say(state())
         own.measured(now=answers(), flow=flow(len(state()["tokens"])))

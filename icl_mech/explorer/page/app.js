@@ -1,0 +1,92 @@
+// -- The page --
+
+/** Show the explorer in an element; returns a function that removes it. */
+export function mount(el, transport) {
+  const root = make("div", { class: "icl-explore", tabindex: -1, role: "region", "aria-label": "Explore in-context learning" });
+  const app = {
+    root, transport, state: null, parts: {}, fresh: new Set(), attention: null, set: null, progress: null,
+    busy: null, link: "trying", pending: null, slow: false, seq: 0, says: {}, lastPlace: "prompt",
+    look: { layer: null, token: null, mode: "roles", calibrated: false, kind: null, demo: null, row: null, all: true },
+  };
+
+  app.act = (what, fields = {}, place = "prompt") => {
+    app.lastPlace = place;
+    if (app.link !== "open") return app.tell(place, "Not connected: nothing was sent.", true);
+    app.says = {};
+    const { layer, token, mode } = app.look;
+    app.seq += 1;
+    app.pending = app.seq;
+    const sent = app.seq;
+    setTimeout(() => { if (app.pending === sent) { app.slow = true; app.draw("header"); } }, PATIENCE);
+    transport.send({ do: what, seq: sent, look: { layer, token, mode }, ...fields });
+    return undefined;
+  };
+  /** Show a sentence in the section it concerns: prompt, answer, set or layers. */
+  app.tell = (place, text, wrong = false) => {
+    app.says[place] = { text, wrong };
+    app.draw(place);
+  };
+  app.focused = () => root.getRootNode().activeElement;
+
+  // Drawing is batched into the next frame.
+  const waiting = new Set();
+  let frame = null;
+  app.draw = (...names) => {
+    names.forEach(name => waiting.add(name));
+    frame ??= requestAnimationFrame(() => {
+      frame = null;
+      const due = [...waiting];
+      waiting.clear();
+      const began = performance.now();
+      keepFocus(app, () => due.filter(name => app.state || name === "header").forEach(name => views[name].draw()));
+      // Read by benchmarks.
+      root.dataset.redraw = (performance.now() - began).toFixed(1);
+    });
+  };
+  app.drawAll = () => app.draw("header", "prompt", "answer", "set", "layers");
+
+  const views = {};
+  app.dialogs = dialogs(app);
+  app.tip = tooltip(root);
+  Object.assign(views, {
+    header: headerView(app), prompt: promptView(app), answer: answerView(app), set: setView(app), layers: layersView(app),
+  });
+  root.append(
+    make("div", { class: "ex-page" },
+      views.header.node,
+      make("div", { class: "ex-main" },
+        make("div", { class: "ex-left" }, views.prompt.node, views.answer.node, views.set.node),
+        make("div", { class: "ex-right" }, views.layers.node))),
+    app.dialogs.node, app.tip.node);
+  el.append(root);
+
+  const ends = [theme(app), keyboard(app)];
+  const sized = new ResizeObserver(() => app.draw("answer", "layers", "prompt"));
+  sized.observe(root);
+  ends.push(() => sized.disconnect());
+  transport.status(link => {
+    app.link = link;
+    app.draw("header");
+  });
+  const unlisten = transport.listen(message => hear(app, message));
+  if (unlisten) ends.push(unlisten);
+  app.draw("header");
+  if (transport.alone) {
+    root.classList.add("ex-alone");
+    root.focus({ preventScroll: true });
+  }
+  return () => {
+    ends.forEach(end => end());
+    root.remove();
+  };
+}
+
+/** A redrawn element keeps the focus by its key; if it is gone or disabled, the page gets the focus, so that keys still work. */
+function keepFocus(app, draw) {
+  const held = app.focused(), inside = held && app.root.contains(held);
+  draw();
+  const now = app.focused();
+  if (!inside || (app.root.contains(now) && !now.disabled)) return;
+  const again = [...app.root.querySelectorAll("[data-key]")].find(own => own.dataset.key === held.dataset.key && !own.disabled);
+  (again ?? app.root).focus({ preventScroll: true });
+}

@@ -1,0 +1,109 @@
+// -- Messages from Python --
+
+function hear(app, message) {
+  const { kind, part, seq } = message;
+  const unasked = kind === "busy" || (kind === "part" && part !== "attention") || (kind === "state" && seq < app.pending);
+  if (!unasked) {
+    app.pending = null;
+    app.slow = false;
+    app.draw("header");
+  }
+  const known = { state: hearState, part: hearPart, busy: hearBusy, progress: hearProgress, set: hearSet, code: hearCode, error: hearError };
+  known[kind]?.(app, message);
+}
+
+/** Everything a result over all queries depends on: all but the query. */
+const experiment = state => JSON.stringify([state.demos, state.changes, state.reference]);
+const texts = state => JSON.stringify(state.tokens.map(token => token.t));
+
+function hearState(app, state) {
+  const old = app.state, look = app.look;
+  app.state = state;
+  if (state.version !== VERSION) {
+    app.tell("prompt", `This page uses protocol version ${VERSION}, but the server uses version ${state.version}: reload the page.`, true);
+  }
+  if (!old || old.gen !== state.gen) {
+    app.fresh.clear();
+    app.progress = null;
+  }
+  if (old) app.parts = keptParts(app.parts, old.named, state.named);
+  if (old && experiment(old) !== experiment(state)) app.set = null;
+  if (old && texts(old) !== texts(state)) {
+    if (old.tokens.length !== state.tokens.length) look.token = followed(old, state, look.token);
+    if (look.token == null) look.mode = "roles";
+  }
+  if (look.demo != null && look.demo >= state.demos.length) look.demo = null;
+  look.layer = clamp(look.layer ?? Math.round(state.layers / 4), 0, state.layers - 1);
+  if (!state.kinds.some(kind => kind.what === look.kind)) look.kind = state.kinds[0]?.what ?? null;
+  if (look.row?.change >= state.changes.length) look.row = null;
+  if (state.note) app.says.prompt = { text: state.note, wrong: false };
+  // The map of a head belongs to one experiment: request it again, once, if the experiment changed.
+  if (app.attention && old && (experiment(old) !== experiment(state) || texts(old) !== texts(state))) {
+    app.attention.fresh = false;
+    app.act("attend", { layer: app.attention.layer, head: app.attention.head });
+  }
+  app.drawAll();
+}
+
+/** When the prompt's length changes, the target stays chosen; any other token is deselected. */
+function followed(old, state, token) {
+  if (token == null || old.tokens[token]?.r !== "target") return null;
+  return state.tokens.findLastIndex(own => own.r === "target");
+}
+
+/** Parts of kept states are numbered, and numbers shift when one is forgotten: match them by name. */
+function keptParts(parts, before, after) {
+  const rest = Object.fromEntries(Object.entries(parts).filter(([name]) => !name.startsWith("kept")));
+  after.forEach((own, i) => {
+    const was = before.findIndex(other => other.name === own.name);
+    if (was >= 0 && parts[`kept${was}`]) rest[`kept${i}`] = parts[`kept${was}`];
+  });
+  return rest;
+}
+
+function hearPart(app, { gen, part, data }) {
+  if (!app.state || gen !== app.state.gen) return;
+  if (part === "attention") {
+    app.attention = { ...data, codes: bytes(data.maps), fresh: true };
+    app.look.mode = app.look.mode === "out" ? "out" : "into";
+    app.look.token ??= app.state.tokens.length - 1;
+    app.draw("prompt", "layers");
+    return;
+  }
+  app.parts[part] = part === "flow" ? { ...data, codes: bytes(data.maps) } : data;
+  app.fresh.add(part);
+  if (part === "flow") app.draw("prompt", "layers");
+  else if (part === "pair" || part === "refflow") app.draw("layers");
+  else app.draw("answer", "layers", "set");
+}
+
+function hearBusy(app, { part }) {
+  app.busy = part;
+  app.draw("header");
+}
+
+function hearProgress(app, { gen, share, words }) {
+  if (gen !== app.state?.gen) return;
+  app.progress = share == null ? null : { share, words };
+  if (share == null) app.says.set = { text: words || "Stopped.", wrong: false };
+  app.draw("set", "header");
+}
+
+function hearSet(app, { gen, data }) {
+  if (gen !== app.state?.gen) return;
+  app.set = data;
+  app.progress = null;
+  app.look.all = true;
+  app.draw("set", "header", "layers");
+}
+
+function hearCode(app, { code }) {
+  app.dialogs.showCode(code);
+}
+
+function hearError(app, { text }) {
+  app.busy = null;
+  app.progress = null;
+  app.tell(app.lastPlace, text, true);
+  app.draw("header", "set");
+}
