@@ -5,7 +5,7 @@ function answerView(app) {
   const scale = segmented("Probabilities", [
     [false, "raw", "Probabilities among the label words"],
     [true, "calibrated", "Divided by the probabilities for a content-free query after the same demonstrations"],
-  ], value => { look.calibrated = value; app.draw("answer"); });
+  ], value => { look.calibrated = value; app.looked(); app.draw("answer"); });
   const number = make("span", { class: "ex-count" });
   const query = make("span", { class: "ex-segmented ex-query", role: "group", "aria-label": "Query" },
     make("button", { type: "button", title: "Previous query ([)", "aria-label": "Previous query", onclick: () => otherQuery(app, -1) }, "‹"),

@@ -1,26 +1,32 @@
 // -- The page --
 
+/** The part of the view that Python has to know, to measure what is on show first. */
+function onShow({ layer, token, mode, calibrated, lens }) {
+  return { layer, token, mode, calibrated, board: true, prior: lens !== "pair" };
+}
+
 /** Show the explorer in an element; returns a function that removes it. */
 export function mount(el, transport) {
   const root = make("div", { class: "icl-explore", tabindex: -1, role: "region", "aria-label": "Explore in-context learning" });
   const app = {
-    root, transport, state: null, parts: {}, fresh: new Set(), attention: null, set: null, progress: null,
+    root, transport, state: null, parts: {}, fresh: new Set(), attention: null, set: null, board: new Map(), tried: null, progress: null,
     busy: null, link: "trying", pending: null, slow: false, seq: 0, says: {}, lastPlace: "prompt",
-    look: { layer: null, token: null, mode: "roles", calibrated: false, kind: null, demo: null, row: null, all: true },
+    look: { layer: null, token: null, mode: "roles", calibrated: false, kind: null, demo: null, row: null, all: true, lens: "classes", sort: "order", class: null },
   };
 
   app.act = (what, fields = {}, place = "prompt") => {
     app.lastPlace = place;
     if (app.link !== "open") return app.tell(place, "Not connected: nothing was sent.", true);
     app.says = {};
-    const { layer, token, mode } = app.look;
     app.seq += 1;
     app.pending = app.seq;
     const sent = app.seq;
     setTimeout(() => { if (app.pending === sent) { app.slow = true; app.draw("header"); } }, PATIENCE);
-    transport.send({ do: what, seq: sent, look: { layer, token, mode }, ...fields });
+    transport.send({ do: what, seq: sent, look: onShow(app.look), ...fields });
     return undefined;
   };
+  /** Say what is now on show, so that it is measured. */
+  app.looked = () => { if (app.link === "open") transport.send({ do: "look", seq: app.seq, look: onShow(app.look) }); };
   /** Show a sentence in the section it concerns: prompt, answer, set or layers. */
   app.tell = (place, text, wrong = false) => {
     app.says[place] = { text, wrong };
@@ -49,7 +55,7 @@ export function mount(el, transport) {
   app.dialogs = dialogs(app);
   app.tip = tooltip(root);
   Object.assign(views, {
-    header: headerView(app), prompt: promptView(app), answer: answerView(app), set: setView(app), layers: layersView(app),
+    header: headerView(app), prompt: promptView(app), answer: answerView(app), set: boardView(app), layers: layersView(app),
   });
   root.append(
     make("div", { class: "ex-page" },

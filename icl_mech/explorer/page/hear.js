@@ -2,13 +2,13 @@
 
 function hear(app, message) {
   const { kind, part, seq } = message;
-  const unasked = kind === "busy" || (kind === "part" && part !== "attention") || (kind === "state" && seq < app.pending);
+  const unasked = kind === "busy" || kind === "board" || (kind === "part" && part !== "attention") || (kind === "state" && seq < app.pending);
   if (!unasked) {
     app.pending = null;
     app.slow = false;
     app.draw("header");
   }
-  const known = { state: hearState, part: hearPart, busy: hearBusy, progress: hearProgress, set: hearSet, code: hearCode, error: hearError };
+  const known = { state: hearState, part: hearPart, busy: hearBusy, progress: hearProgress, set: hearSet, code: hearCode, board: hearBoard, error: hearError };
   known[kind]?.(app, message);
 }
 
@@ -25,6 +25,8 @@ function hearState(app, state) {
   if (!old || old.gen !== state.gen) {
     app.fresh.clear();
     app.progress = null;
+    for (const row of app.board.values()) row.fresh = false;
+    if (old && old.n !== state.n) app.board.clear();
   }
   if (old) app.parts = keptParts(app.parts, old.named, state.named);
   if (old && experiment(old) !== experiment(state)) app.set = null;
@@ -73,13 +75,21 @@ function hearPart(app, { gen, part, data }) {
   app.parts[part] = part === "flow" ? { ...data, codes: bytes(data.maps) } : data;
   app.fresh.add(part);
   if (part === "flow") app.draw("prompt", "layers");
-  else if (part === "pair" || part === "refflow") app.draw("layers");
+  else if (part === "pair" || part === "prior" || part === "refflow") app.draw("layers");
   else app.draw("answer", "layers", "set");
 }
 
 function hearBusy(app, { part }) {
   app.busy = part;
   app.draw("header");
+}
+
+/** Queries of the board as they are measured; those of the state before stay, pale, until then. */
+function hearBoard(app, { gen, rows, tried }) {
+  if (gen !== app.state?.gen) return;
+  for (const row of rows) app.board.set(row.q, { ...row, fresh: true });
+  if (tried) app.tried = tried;
+  app.draw("set");
 }
 
 function hearProgress(app, { gen, share, words }) {

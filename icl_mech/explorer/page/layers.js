@@ -5,7 +5,8 @@ const FLOWS = [
   ["label", "label words → target", "6 3", "square", "labels → target"],
   ["template", "everything else", "1.5 3", "diamond", "else"],
 ];
-const RANDOM = ["ref", "random", "4 4", "", "random"];
+/** The baseline of label words → target only: random tokens in the place of the label words. */
+const RANDOM = ["label", "random tokens → target", "1 4", "", "random → target"];
 const MARKERS = {
   circle: (x, y) => `M${x - 2.5},${y}a2.5,2.5 0 1,0 5,0a2.5,2.5 0 1,0 -5,0`,
   square: (x, y) => `M${x - 2.5},${y - 2.5}h5v5h-5z`,
@@ -36,9 +37,16 @@ function band(low, high, x, y, ink) {
 
 /** A sample of a line for the legend. */
 function key([ink, words, dash, marker], width = 1.9) {
-  return make("span", { class: "ex-key", title: words === "random" ? "label words → target, with random tokens in place of the label words" : null, style: { color: colour(ink === "ref" ? "muted" : ink) } },
+  const title = words.startsWith("random") ? "label words → target, with random tokens in place of the label words" : null;
+  return make("span", { class: "ex-key", title, style: { color: colour(ink === "ref" ? "muted" : ink) } },
     make("svg", { width: 26, height: 10, "aria-hidden": "true" }, curve([5], () => 13, () => 5, [ink, "", "", marker]),
       make("path", { d: "M0,5H26", stroke: colour(ink), "stroke-width": width, "stroke-dasharray": dash || null })), words);
+}
+
+/** The sample of the broad pale lines of the reference. */
+function pale(words) {
+  return make("span", { class: "ex-key" }, make("svg", { width: 26, height: 10, "aria-hidden": "true" },
+    make("path", { d: "M0,5H26", stroke: colour("muted"), "stroke-width": 5, opacity: 0.3 })), words);
 }
 
 function layersView(app) {
@@ -59,6 +67,7 @@ function layersView(app) {
   const node = make("section", { class: "ex-layers-view", "aria-label": "Layers" },
     make("div", { class: "ex-bar" }, make("h2", {}, "Layers"), kinds, make("span", { class: "ex-space" }), scope.node), tracks, say);
 
+  const lens = lensTrack(app);
   let g = null, drag = null, kindsBuilt = "", wordsBuilt = "";
 
   // The kind of change that a dragged range applies
@@ -102,12 +111,13 @@ function layersView(app) {
   // Geometry: the place of each track, from the width of the cell and the height of the window
 
   function geometry(state) {
-    const width = tracks.clientWidth || 820, narrow = width < 620, left = narrow ? 34 : 44, right = 8;
-    const column = (width - left - right) / (state.layers + 1), head = narrow ? 37 : 19;
+    const width = tracks.clientWidth || 820, narrow = width < 500, left = narrow ? 34 : 44, right = 8;
+    const column = (width - left - right) / (state.layers + 1), head = narrow || width < 600 ? 55 : width < 900 ? 37 : 19;
+    const lensHead = narrow ? 84 : width < 700 ? 64 : 45;
     const cell = clamp(Math.min(270 / state.heads, column * 0.8), 5, 15.5), rows = changeRows(state, width, left, column);
-    const roomy = app.root.clientWidth > 1080;
+    const roomy = app.root.clientWidth >= WIDE;
     // The flow keeps its height whatever the number of changes, so that bars stay under the pointer; the lens shrinks instead.
-    const fixed = 148 + 3 * head + 78 + state.heads * cell + 76, allowed = 25;
+    const fixed = 148 + 2 * head + lensHead + 78 + state.heads * cell + 76, allowed = 25;
     const rest = roomy ? clamp(window.innerHeight - fixed - allowed, 230, 440) : 250;
     const flowHeight = Math.round(rest * 0.52), lensHeight = roomy ? Math.max(104, rest - flowHeight - Math.max(0, rows.height - allowed)) : rest - flowHeight;
     let y = 0;
@@ -120,7 +130,7 @@ function layersView(app) {
     y += 9;
     place("changes", rows.height, 19);
     y += 5;
-    place("lens", lensHeight, head + 5);
+    place("lens", lensHeight, lensHead + 5);
     y += 9;
     place("words", 66, 0);
     y += 8;
@@ -163,7 +173,7 @@ function layersView(app) {
     drawGrid(state);
     drawFlow(state);
     drawChanges(state);
-    drawLens(state);
+    lens.draw(state, g, fill, title);
     drawWords(state);
     drawHeads(state);
     drawCursor();
@@ -175,9 +185,9 @@ function layersView(app) {
     groups[name].classList.toggle("ex-stale", parts.some(part => app.parts[part] && !app.fresh.has(part)));
   }
 
-  function title(track, words, more, keys = []) {
+  function title(track, words, more, keys = [], control = null) {
     over.append(make("div", { class: "ex-track-head", style: { top: `${track.head}px`, left: `${g.left}px`, right: `${g.right}px` } },
-      make("h3", {}, words, make("span", {}, more)), make("span", { class: "ex-keys" }, keys)));
+      make("h3", {}, words, more && make("span", {}, more)), control, make("span", { class: "ex-keys" }, keys)));
   }
 
   function drawGrid(state) {
@@ -209,45 +219,16 @@ function layersView(app) {
   function drawFlow(state) {
     const flow = app.parts.flow, before = app.parts.refflow, y = value => rise(g.flow, value), { x } = g;
     const compared = before && (isCompared(state));
-    const words = !flow ? (app.busy ? "measuring …" : "") : showsAll() ? "n = 1" : compared ? `pale: ${referenceName(state)}` : "per edge";
-    const named = ([ink, long, dash, marker, short]) => [ink, spoken(g.narrow ? short : long, state), dash, marker];
-    title(g.flow, "Information flow", words, flow ? [...FLOWS.map(style => key(named(style))), flow.random && key(RANDOM, 1.4)].filter(Boolean) : []);
+    const words = !flow ? (app.busy ? "measuring …" : "") : `fractions of one total${showsAll() ? ", n = 1" : ""}`;
+    const named = ([ink, long, dash, marker, short]) => [ink, spoken(g.width < 620 ? short : long, state), dash, marker];
+    const keys = flow ? [...FLOWS.map(style => key(named(style))), flow.random && key(named(RANDOM), 1.4), compared && pale(referenceName(state))].filter(Boolean) : [];
+    title(g.flow, "Information flow", words, keys);
     fill("refflow", ["refflow"], compared ? before.values.map((values, k) =>
       make("path", { d: values.map((value, l) => `${l ? "L" : "M"}${x(l)},${y(value ?? 0)}`).join(""), fill: "none", stroke: colour(FLOWS[k][0]), "stroke-width": 5, opacity: 0.22, "stroke-linejoin": "round" })) : []);
     fill("flow", ["flow"], flow ? [flow.random && curve(flow.random, x, y, RANDOM, 1.4), flow.values.map((values, k) => curve(values, x, y, FLOWS[k]))] : []);
   }
 
   const showsAll = () => Boolean(app.set && look.all);
-
-  function drawLens(state) {
-    const A = state.query.answer, { pair, now, ref } = app.parts, y = value => rise(g.lens, value), x = i => g.x(i - 1);
-    const keys = [], compared = isCompared(state), one = !showsAll();
-    const line = (name, parts, values, style, width) => {
-      fill(name, parts, ...values.map((own, k) => curve(own, x, y, style[k], width)));
-      if (values.length) keys.push(...style.map(own => key(own, width)));
-    };
-    const of = rows => rows.map(row => row[A]);
-    line("pair", ["pair"], one && pair ? [of(pair.true), of(pair.false)] : [], [["true", spoken("true labels", state), "", "circle"], ["false", spoken("false labels", state), "6 3", "square"]], 1.6);
-    line("ref", ["ref"], one && compared && ref && differs(ref, pair, A) ? [of(ref.lens)] : [], [["ref", referenceName(state), "4 3", ""]], 1.9);
-    line("now", ["now"], one && now && (compared || !pair) ? [of(now.lens)] : [], [["ink", "now", "", ""]], 2.6);
-    const all = [];
-    if (!one) {
-      const { before, now: after } = app.set;
-      if (compared) {
-        all.push(band(before.low, before.high, x, y, "ref"), curve(before.lens, x, y, ["ref", "", "4 3", ""], 1.8));
-        keys.push(key(["ref", referenceName(state), "4 3", ""], 1.8));
-      }
-      all.push(band(after.low, after.high, x, y, "ink"), curve(after.lens, x, y, ["ink", "", "", "circle"], 2.4));
-      keys.push(key(["ink", "now", "", "circle"], 2.4));
-    }
-    fill("all", [], all);
-    title(g.lens, "If the answer were read here", one ? "probability of the true answer" : `mean of ${app.set.n} prompts, 95 % intervals`, keys);
-  }
-
-  /** The reference has its own curve only if it differs from the curve with all true labels. */
-  function differs(ref, pair, A) {
-    return !pair || ref.lens.some((row, l) => Math.abs(row[A] - pair.true[l][A]) > 0.005);
-  }
 
   function drawWords(state) {
     const top = app.parts.now?.top ?? [], { column } = g;
@@ -470,13 +451,7 @@ function layersView(app) {
       return `head ${head.layer}.${head.head}\n${off ? "set to zero at the target" : `${signed(now.heads[head.layer][head.head])} logit${now.contrast ? `: ${now.contrast}` : ""}`}`;
     }
     if (inside(g.words, at.y) && now) return `after ${where}\n${now.top[after].map(([word, share]) => `${quoted(word)} ${two(share)}`).join("\n")}`;
-    if (inside(g.lens, at.y) && showsAll()) {
-      const { before, now: own } = app.set, one = kind => `${two(kind.lens[after])} [${two(kind.low[after])}, ${two(kind.high[after])}]`;
-      return `after ${where}, n = ${app.set.n}\nnow ${one(own)}${!isCompared(state) ? "" : `\n${referenceName(state)} ${one(before)}`}`;
-    }
-    if (inside(g.lens, at.y) && now) {
-      return [`after ${where}`, pair && `${spoken("true labels", state)} ${two(pair.true[after][A])}`, pair && `${spoken("false labels", state)} ${two(pair.false[after][A])}`, ref && isCompared(state) && `${referenceName(state)} ${two(ref.lens[after][A])}`, `now ${two(now.lens[after][A])}`].filter(Boolean).join("\n");
-    }
+    if (inside(g.lens, at.y) && now) return [`after ${where}`, ...lens.words(state, after)].filter(Boolean).join("\n");
     if (inside(g.flow, at.y) && flow) {
       return [`layer ${l}`, ...FLOWS.map(([, words], k) => `${spoken(words, state)} ${two(flow.values[k][l])}`), flow.random && `${RANDOM[1]} ${two(flow.random[l])}`].filter(Boolean).join("\n");
     }

@@ -34,6 +34,12 @@ function promptView(app) {
     return found;
   }
 
+  /** Pin the query to the foot of the box if demonstrations keep most of it. */
+  function pin() {
+    const query = text.querySelector('.ex-block[data-kind="query"]');
+    query?.classList.toggle("ex-pinned", box.scrollHeight > box.clientHeight + 1 && query.offsetHeight < 0.45 * box.clientHeight);
+  }
+
   function build(state) {
     const held = focusedToken();
     tokens = [];
@@ -78,7 +84,8 @@ function promptView(app) {
     const own = make("span", {
       class: `ex-token ex-${token.r}${wrong ? " ex-wrong" : ""}`, "data-i": i, tabindex: -1, role: "button",
       "aria-label": tokenName(state, i),
-    }, pieces(begins ? token.t.replace(/^ /, "") || "␣" : token.t, last));
+    }, token.t === "" ? make("span", { class: "ex-part", "aria-hidden": "true" }, "·")
+      : begins ? [token.t.startsWith(" ") && make("span", { class: "ex-lead", "aria-hidden": "true" }, "␣"), pieces(token.t.replace(/^ /, "") || "␣", last)] : pieces(token.t, last));
     tokens[i] = own;
     const truth = wrong && !ends && make("s", { class: "ex-truth", title: spoken("the true label", state) }, cut(visible(wordsOf(state, demo)[demo.true]), 24));
     return [own, truth];
@@ -97,7 +104,13 @@ function promptView(app) {
     const token = state.tokens[i], demo = token.d == null ? null : state.demos[token.d];
     const place = demo ? `, demonstration ${token.d + 1}` : "";
     const wrong = demo && token.r === "label_word" && demo.shown !== demo.true ? `, false, the true ${spoken("label", state)} is ${wordsOf(state, demo)[demo.true]}` : "";
-    return `${visible(token.t)}, ${roleName(token.r, state)}${place}${wrong}`;
+    return `${token.t === "" ? `part of ${whole(state, i)}` : visible(token.t)}, ${roleName(token.r, state)}${place}${wrong}`;
+  }
+
+  /** The character that a token without text is a part of: the tokenizer splits its bytes. */
+  function whole(state, i) {
+    const first = state.tokens.findLastIndex((token, k) => k < i && token.t !== "");
+    return first < 0 ? "a character" : visible(state.tokens[first].t);
   }
 
   // Painting
@@ -114,6 +127,7 @@ function promptView(app) {
     flip.textContent = spoken(allTrue ? "Flip all labels" : "All labels true", state);
     flip.title = spoken("All labels false, or all true again (f)", state);
     modes.choose(look.mode);
+    pin();
     paint(state);
   }
 
@@ -389,6 +403,8 @@ function promptView(app) {
   }
 
   // Pointer and keys
+
+  box.addEventListener("scroll", () => look.mode !== "roles" && app.draw("prompt"));
 
   const at = target => target.closest?.(".ex-token")?.dataset.i;
   text.addEventListener("click", event => {

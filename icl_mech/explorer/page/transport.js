@@ -10,12 +10,13 @@ const PATIENCE = 2000;  // milliseconds without an answer after which the page s
 const CLICK = 5;  // pixels that a pointer may move and still click
 const LONGEST_ANSWER = 200;  // characters of a typed answer
 const MENU_FROM = 5;  // number of classes from which a click on a label word opens a menu instead of showing the next class
+const WIDE = 900;  // pixels from which prompt and layers stand side by side
 const STRONGEST = 7;  // tokens that get an arc
 const DECADES = 4;  // of saliency that the codes 1 to 255 span
 
 // -- Transports: {send(object), listen(callback), status(callback)} --
 
-const HELLO = { do: "hello", version: VERSION, seq: 0, look: { layer: 0, token: null, mode: "roles" } };
+const HELLO = { do: "hello", version: VERSION, seq: 0, look: { layer: 0, token: null, mode: "roles", board: true, prior: true } };
 
 /** Over a websocket that reconnects automatically; every connection starts with `hello`. */
 export function socketTransport(url) {
