@@ -15,6 +15,7 @@ SCRIPTS = (
     "prompt",
     "answer",
     "over_all",
+    "heads",
     "layers",
     "keyboard",
     "theme",
