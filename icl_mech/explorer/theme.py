@@ -16,6 +16,7 @@ SCRIPTS = (
     "answer",
     "board",
     "lens",
+    "heads",
     "layers",
     "keyboard",
     "theme",

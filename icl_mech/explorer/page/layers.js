@@ -68,6 +68,7 @@ function layersView(app) {
     make("div", { class: "ex-bar" }, make("h2", {}, "Layers"), kinds, make("span", { class: "ex-space" }), scope.node), tracks, say);
 
   const lens = lensTrack(app);
+  const heads = headsMap(app, { fill, title, showsAll: () => showsAll() });
   let g = null, drag = null, kindsBuilt = "", wordsBuilt = "";
 
   // The kind of change that a dragged range applies
@@ -175,7 +176,7 @@ function layersView(app) {
     drawChanges(state);
     lens.draw(state, g, fill, title);
     drawWords(state);
-    drawHeads(state);
+    heads.draw(state, g);
     drawCursor();
   }
 
@@ -245,27 +246,6 @@ function layersView(app) {
     }));
   }
 
-  /** Cells of one colour form one path, so a map of a thousand heads has some twenty elements. */
-  function drawHeads(state) {
-    const values = app.parts.now?.heads ?? [], contrast = app.parts.now?.contrast, { cell, column } = g;
-    const most = Math.max(1e-9, ...values.flat().map(Math.abs)), paths = new Map();
-    values.forEach((row, layer) => row.forEach((value, head) => {
-      const level = Math.round(12 * clamp(1.15 * value / most, -1, 1));
-      const path = `M${(g.x(layer) - column / 2 + 0.6).toFixed(1)},${(g.heads.top + head * cell + 0.6).toFixed(1)}h${(column - 1.2).toFixed(1)}v${(cell - 1.2).toFixed(1)}h-${(column - 1.2).toFixed(1)}z`;
-      paths.set(level, (paths.get(level) ?? "") + path);
-    }));
-    fill("heads", ["now"], [...paths].map(([level, d]) => make("path", { d, fill: mixed(SIGNED, (level + 12) / 24) })));
-    const scale = make("svg", { width: 105, height: 10, "aria-hidden": "true" }, SIGNED.map((step, i) => make("rect", { x: 15 * i, width: 15, height: 10, fill: colour(step) })));
-    title(g.heads, "Heads", `${showsAll() ? "n = 1, " : ""}${contrast ? `${contrast}, logits · ` : ""}click: zero, ⇧ click: attention`, [make("span", { class: "ex-key" }, "against ", scale, " for")]);
-    const off = state.changes.flatMap(change => change.heads ?? []);
-    const box = (layer, head, more) => make("rect", { x: g.x(layer) - column / 2, y: g.heads.top + head * cell, width: column, height: cell, fill: "none", ...more });
-    fill("marks", [], off.map(([layer, head]) => {
-      const x = g.x(layer), y = g.heads.top + (head + 0.5) * cell, r = Math.min(4, cell / 2 - 1);
-      return [box(layer, head, { fill: colour("page"), stroke: colour("ink"), "stroke-width": 1.6 }),
-        make("path", { d: `M${x - r},${y - r}l${2 * r},${2 * r}m0,-${2 * r}l-${2 * r},${2 * r}`, stroke: colour("ink"), "stroke-width": 1.6 })];
-    }), app.attention && box(app.attention.layer, app.attention.head, { stroke: colour("link"), "stroke-width": 2.5, rx: 2 }));
-  }
-
   // Changes: bars, each with a description and buttons
 
   function drawChanges(state) {
@@ -317,7 +297,7 @@ function layersView(app) {
     groups.label.replaceChildren(
       make("rect", { x: x - 13, y: g.axis + 1, width: 26, height: 17, rx: 3, fill: colour("ink") }),
       make("text", { x, y: g.axis + 14, "font-size": 12, "text-anchor": "middle", "font-weight": 650, fill: colour("page") }, String(look.layer)),
-      ...(look.row?.head != null ? [make("rect", { x: x - g.column / 2 - 1, y: g.heads.top + look.row.head * g.cell - 1, width: g.column + 2, height: g.cell + 2, rx: 2, fill: "none", stroke: colour("link"), "stroke-width": 2.5 })] : []));
+      ...heads.chosen());
     groups.brush.replaceChildren(...(range ? [
       make("rect", { x: g.x(range[0]) - g.column / 2, y: g.flow.top, width: (range[1] - range[0] + 1) * g.column, height: g.axis - g.flow.top, fill: colour("label"), opacity: 0.14 }),
       make("text", { x: g.x((range[0] + range[1]) / 2), y: g.flow.top + 12, "font-size": 12.5, "text-anchor": "middle", "font-weight": 650, fill: colour("label"), class: "ex-halo" }, `${span(...range)}`),
@@ -338,7 +318,7 @@ function layersView(app) {
     const { flow, now, ref } = app.parts, l = look.layer, A = state.query.answer, row = look.row, parts = [`Layer ${l}`];
     if (drag?.kind === "brush" && drag.to != null) return `Layers ${span(Math.min(drag.from, drag.to), Math.max(drag.from, drag.to))}: ${kindNow()?.words ?? ""} – ${drag.keys ? "Enter applies, Escape cancels" : "release to apply"}`;
     if (row?.change != null) return `Change ${row.change + 1}: ${state.changes[row.change].words} – Delete removes it, s sets its start and e its end to the cursor, Alt ← → moves it`;
-    if (row?.head != null) return `Head ${l}.${row.head}: ${now?.heads.length ? `${signed(now.heads[l][row.head])} logit` : ""} – x sets it to zero, i shows its attention`;
+    if (row?.head != null) return heads.reading(row.head);
     if (flow) parts.push(spoken(`texts → label words ${two(flow.values[0][l])}, label words → target ${two(flow.values[1][l])}, else ${two(flow.values[2][l])}${flow.random ? `, random ${two(flow.random[l])}` : ""}`, state));
     if (now && state.labels.length) parts.push(`P(true answer) ${two(now.lens[l + 1][A])}${ref && isCompared(state) ? `, ${referenceName(state)} ${two(ref.lens[l + 1][A])}` : ""}`);
     if (now?.top[l + 1]?.[0]) parts.push(`next ${quoted(now.top[l + 1][0][0])} ${two(now.top[l + 1][0][1])}`);
@@ -353,8 +333,6 @@ function layersView(app) {
   };
   const layerAt = ({ x }) => clamp(Math.floor((x - g.x(0)) / g.column + 0.5), 0, app.state.layers - 1);
   const inside = (track, y) => y >= track.top && y < track.top + track.height;
-  const headAt = point => inside(g.heads, point.y) && point.x >= g.x(0) - g.column / 2
-    ? { layer: layerAt(point), head: Math.floor((point.y - g.heads.top) / g.cell) } : null;
 
   svg.addEventListener("pointerdown", event => {
     if (!app.state || event.button) return;
@@ -402,9 +380,8 @@ function layersView(app) {
       apply(done.from, done.to);
       return drawCursor();
     }
-    const head = headAt(done.at);
-    if (head && (event.shiftKey || done.shift)) return attend(head);
-    if (head) return app.act("head", head, "layers");
+    const head = heads.at(done.at);
+    if (head) return heads.press(head, event.shiftKey || done.shift);
     return moveCursor(done.from);
   });
   svg.addEventListener("pointercancel", () => { drag = null; draw(); });
@@ -420,13 +397,6 @@ function layersView(app) {
     draw();
   }
 
-  function attend({ layer, head }) {
-    const shown = app.attention;
-    if (shown?.layer === layer && shown.head === head) app.attention = null;
-    else app.act("attend", { layer, head }, "layers");
-    app.draw("prompt", "layers");
-  }
-
   function moveCursor(layer) {
     look.layer = clamp(layer, 0, app.state.layers - 1);
     app.says.layers = null;
@@ -438,18 +408,15 @@ function layersView(app) {
 
   function hover(at, event) {
     const words = hoverWords(at);
-    svg.classList.toggle("ex-on-head", Boolean(headAt(at)));
+    svg.classList.toggle("ex-on-head", Boolean(heads.at(at)));
     if (words) app.tip.show(event, words);
     else app.tip.hide();
   }
 
   function hoverWords(at) {
     const state = app.state, { flow, now, ref, pair } = app.parts, l = layerAt(at), A = state.query.answer;
-    const after = at.x < g.x(0) - g.column / 2 ? 0 : l + 1, where = after ? `layer ${l}` : "embedding", head = headAt(at);
-    if (head && now?.heads.length) {
-      const off = state.changes.some(change => change.heads?.some(([a, b]) => a === head.layer && b === head.head));
-      return `head ${head.layer}.${head.head}\n${off ? "set to zero at the target" : `${signed(now.heads[head.layer][head.head])} logit${now.contrast ? `: ${now.contrast}` : ""}`}`;
-    }
+    const after = at.x < g.x(0) - g.column / 2 ? 0 : l + 1, where = after ? `layer ${l}` : "embedding", head = heads.at(at);
+    if (head) return heads.words(head);
     if (inside(g.words, at.y) && now) return `after ${where}\n${now.top[after].map(([word, share]) => `${quoted(word)} ${two(share)}`).join("\n")}`;
     if (inside(g.lens, at.y) && now) return [`after ${where}`, ...lens.words(state, after)].filter(Boolean).join("\n");
     if (inside(g.flow, at.y) && flow) {
@@ -489,8 +456,7 @@ function layersView(app) {
     } else if (name === "Escape") {
       drag = look.row = null;
       draw();
-    } else if (row?.head != null && (name === "x" || name === "Enter" || name === " ")) app.act("head", { layer: look.layer, head: row.head }, "layers");
-    else if (row?.head != null && name === "i") attend({ layer: look.layer, head: row.head });
+    } else if (row?.head != null && heads.key(name, row.head)) return true;
     else if (change && (name === "Delete" || name === "Backspace" || name === "x")) app.act("remove", { change: row.change }, "layers");
     else if (change && !change.heads?.length && name === "s") stretch(row.change, [Math.min(look.layer, change.layers[1]), change.layers[1]]);
     else if (change && !change.heads?.length && name === "e") stretch(row.change, [change.layers[0], Math.max(look.layer, change.layers[0])]);
