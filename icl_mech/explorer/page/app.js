@@ -49,17 +49,18 @@ export function mount(el, transport) {
       root.dataset.redraw = (performance.now() - began).toFixed(1);
     });
   };
-  app.drawAll = () => app.draw("header", "prompt", "answer", "set", "layers");
+  app.drawAll = () => app.draw("header", "tour", "prompt", "answer", "set", "layers");
 
   const views = {};
   app.dialogs = dialogs(app);
   app.tip = tooltip(root);
   Object.assign(views, {
-    header: headerView(app), prompt: promptView(app), answer: answerView(app), set: boardView(app), layers: layersView(app),
+    header: headerView(app), tour: tourView(app), prompt: promptView(app), answer: answerView(app), set: boardView(app), layers: layersView(app),
   });
+  app.tour = views.tour.start;
   root.append(
     make("div", { class: "ex-page" },
-      views.header.node,
+      views.header.node, views.tour.node,
       make("div", { class: "ex-main" },
         make("div", { class: "ex-left" }, views.prompt.node, views.answer.node, views.set.node),
         make("div", { class: "ex-right" }, views.layers.node))),

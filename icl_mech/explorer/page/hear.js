@@ -72,6 +72,7 @@ function hearPart(app, { gen, part, data }) {
     app.draw("prompt", "layers");
     return;
   }
+  if (part === "now") app.draw("tour");
   app.parts[part] = part === "flow" ? { ...data, codes: bytes(data.maps) } : data;
   app.fresh.add(part);
   if (part === "flow") app.draw("prompt", "layers");

@@ -1,7 +1,7 @@
 // -- Keys of the whole page, only while the focus is inside --
 
 const KEYS = [
-  ["Everywhere", [["u, r", "undo, redo"], ["0", "back to the start"], ["k", "keep this state as a row"], ["f", "flip all labels or answers"], ["a", "add a demonstration"], ["[ ]", "previous, next query"], ["o", "over all prompts; stop"], ["c", "copy as code"], ["?", "show these shortcuts"]]],
+  ["Everywhere", [["u, r", "undo, redo"], ["0", "back to the start"], ["k", "keep this state as a row"], ["f", "flip all labels or answers"], ["a", "add a demonstration"], ["[ ]", "previous, next query"], ["l, L", "next, previous label word"], ["o", "over all prompts; stop"], ["c", "copy as code"], ["?", "show these shortcuts"]]],
   ["In the prompt", [["← →", "move between tokens"], ["↑ ↓", "move between demonstrations"], ["Enter", "change a label word or answer; inspect any other token"], ["Alt Enter", "inspect it instead"], ["e", "edit the text"], ["Alt ↑ ↓", "move the demonstration"], ["Delete", "remove the demonstration"], ["Esc", "back to the roles"]]],
   ["In the layers", [["← →", "move the cursor"], ["Shift ← →, Enter", "choose a range, apply the change"], ["↑ ↓", "choose a change or a head"], ["x, i", "zero the head, see its attention"], ["s, e", "set the change’s start, end to the cursor"], ["Alt ← →", "move the change"], ["+ −", "its factor"], ["Delete", "remove the change"], ["Esc", "cancel"]]],
 ];
@@ -13,7 +13,7 @@ function keyboard(app) {
     u: () => may("undo") && app.act("undo"), r: () => may("redo") && app.act("redo"), 0: () => (unanswered() || !app.state.started) && app.act("reset"),
     k: () => app.act("keep", {}, "answer"), f: () => app.state.labels.length && app.act("flip_all"), a: () => app.act("add"),
     "[": () => otherQuery(app, -1), "]": () => otherQuery(app, 1), o: () => app.act(app.progress ? "stop" : "over_all", {}, "set"),
-    c: () => askCode(app), "?": () => app.dialogs.showHelp(),
+    l: () => app.nextLabel(1), L: () => app.nextLabel(-1), c: () => askCode(app), "?": () => app.dialogs.showHelp(),
   };
   app.root.addEventListener("keydown", event => {
     if (event.ctrlKey || event.metaKey) return;

@@ -78,7 +78,12 @@ function layersView(app) {
     const signature = JSON.stringify([state.kinds, compact]);
     if (signature !== kindsBuilt) {
       kindsBuilt = signature;
-      const act = what => { look.kind = what; app.says = {}; app.draw("layers"); };
+      const act = what => {
+        look.kind = what;
+        if (kindNow()?.needs === "demo") look.demo ??= state.demos.length ? 0 : null;
+        app.says = {};
+        app.draw("layers", "prompt");
+      };
       const chosen = compact
         ? make("select", { "aria-label": "What a dragged range does", onchange: event => act(event.target.value) }, state.kinds.map(kind => make("option", { value: kind.what }, kind.words)))
         : segmented("What a dragged range does", state.kinds.map(kind => [kind.what, kind.words, ""]), act);
@@ -98,11 +103,18 @@ function layersView(app) {
     return state.changes.length ? "" : "none – drag across layers on any track, or choose heads below";
   }
 
+  /** What has to be chosen before the change can be applied; empty if nothing. */
+  function missing() {
+    const needs = kindNow()?.needs;
+    if (needs === "token" && look.token == null) return "Choose a token in the prompt first: this change is about one token.";
+    if (needs === "demo" && look.demo == null) return "Choose a demonstration in the prompt first: its number, or one of its tokens.";
+    return "";
+  }
+
   function apply(from, to) {
     const kind = kindNow(), [a, b] = [Math.min(from, to), Math.max(from, to)];
     if (!kind) return undefined;
-    if (kind.needs === "token" && look.token == null) return app.tell("layers", "Choose a token in the prompt first: this change is about one token.", true);
-    if (kind.needs === "demo" && look.demo == null) return app.tell("layers", "Choose a demonstration in the prompt first: its number, or one of its tokens.", true);
+    if (missing()) return app.tell("layers", missing(), true);
     const fields = { what: kind.what, from: a, to: b };
     if (kind.needs === "token") fields.token = look.token;
     if (kind.needs === "demo") fields.demo = look.demo;
@@ -352,6 +364,7 @@ function layersView(app) {
     if (!drag.moved && Math.abs(event.clientX - drag.x) < CLICK) return;
     drag.moved = true;
     if (drag.kind === "brush") {
+      if (missing()) return app.tip.show(event, missing());
       drag.to = layerAt(at);
       look.layer = drag.to;
       drawCursor();

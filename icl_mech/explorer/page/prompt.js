@@ -428,6 +428,14 @@ function promptView(app) {
     own.focus({ preventScroll: false });
   }
 
+  /** Focus the next label word (or the one before), from the focused token. */
+  app.nextLabel = step => {
+    const { tokens: every } = app.state, begins = every.map((token, i) => i).filter(i => every[i].r === "label_word" && every[i].d != null && every[i - 1]?.r !== "label_word");
+    const here = focusedToken() ?? (step > 0 ? -1 : every.length), rest = begins.filter(i => (i - here) * step > 0);
+    const to = step > 0 ? rest[0] ?? begins[0] : rest.at(-1) ?? begins.at(-1);
+    if (to != null) walk(to);
+  };
+
   /** The first token of the block before or after. */
   function neighbour(i, step) {
     const found = blocks(app.state), at = found.findIndex(block => block.tokens.includes(i));
