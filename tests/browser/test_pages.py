@@ -7,6 +7,7 @@ import pytest
 
 from icl_mech.studies.competence import QUESTION
 from tests.browser import cases
+from tests.browser.contrast import weak
 from tests.said import Words
 
 WORDS = Words(__file__)
@@ -312,3 +313,22 @@ def test_print_shows_the_first_level_and_what_is_open(opened):
         "[...document.querySelectorAll('main section')].filter(own => own.checkVisibility()).map(own => own.id)"
     )
     assert seen == ["findings", "one-prompt", "isolation", "flow", "extraction"]
+
+
+CONTROLS = "button, .button, .choice label, summary, a"
+
+
+@pytest.mark.parametrize("name", STUDIES)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_words_of_controls_can_be_read_in_every_state(opened, name, scheme):
+    page = opened(name, color_scheme=scheme)
+    page.run("document.querySelectorAll('details').forEach(own => { own.open = true; })")
+    assert weak(page.page, CONTROLS) == []
+
+
+def test_a_control_that_hides_its_word_is_found(opened):
+    page = opened("label_words", folded=True)
+    rule = ".choice input:checked + label:hover { background: var(--panel); }"
+    page.page.add_style_tag(content=rule)
+    states = {own.state for own in weak(page.page, CONTROLS)}
+    assert states == {"pressed hover", "pressed active"}
