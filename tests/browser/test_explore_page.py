@@ -6,6 +6,7 @@ import pytest
 
 from icl_mech.explorer import theme
 from tests.browser.chromium import DRAWN
+from tests.browser.contrast import weak
 from tests.said import Words
 
 WORDS = Words(__file__)
@@ -66,6 +67,9 @@ def state(gen=1, shown=(0, 1), **more):
         "named": [],
         "reference": {"index": None, "name": "start"},
         "n": 24,
+        "queries": [
+            {"text": f"query {i}", "answer": i % 4, "label": LABELS[i % 4]} for i in range(24)
+        ],
         "shared": True,
         "note": "",
         **more,
@@ -78,6 +82,7 @@ def answers(first=0.4):
         "probs": probs,
         "logits": [1.0, 2.0, 3.0, 4.0],
         "lens": [probs] * (LAYERS + 1),
+        "mass": [0.01] * LAYERS + [0.9],
         "next": [["World", 0.4]] * 6,
         "top": [[[HOSTILE, 0.2]] * 5] * (LAYERS + 1),
         "heads": [[0.1, -0.2, 0.3]] * LAYERS,
@@ -107,13 +112,22 @@ class Explorer:
     def last(self):
         """The newest message without what every message has."""
         found = self.page.evaluate("window.sent.at(-1)")
-        assert set(found.pop("look")) == {"layer", "token", "mode"}
+        assert {"layer", "token", "mode", "calibrated", "board", "prior"} <= set(found.pop("look"))
         assert found.pop("seq") == self.page.evaluate("window.sent.length")
         return found
 
     def text(self, selector):
         self.page.evaluate(DRAWN)  # what a key or the mouse has changed, too
         return self.page.locator(selector).first.inner_text()
+
+    def board(self, gen, rows=24, tried=None):
+        """What was measured of the first queries: they lose the more, the later they come."""
+        measured = [
+            {"q": q, "before": [0.9, q % 4], "now": [0.9 - q / 40, q % 4 if q < 6 else 3]}
+            for q in range(rows)
+        ]
+        message = {"kind": "board", "gen": gen, "of": 24, "rows": measured}
+        self.say({**message, **({"done": True, "tried": tried} if tried else {})})
 
     def drag(self, start, stop, track=".ex-g-flow"):
         """From the middle of a layer's column to another's, by the cursor's own place."""
@@ -231,7 +245,7 @@ def test_figures_of_an_older_state_are_pale_and_late_ones_are_dropped(explorer):
 def test_a_set_is_shown_with_intervals_until_the_experiment_changes(explorer):
     own = explorer()
     WORDS.exactly(own.text(".ex-pill"), "an_example", "n = 1")
-    own.page.get_by_role("button", name="Over all 24 prompts").click()
+    own.page.get_by_role("button", name="Intervals").click()
     assert own.last() == {"do": "over_all"}
     own.say({"kind": "progress", "gen": 1, "share": 0.5, "words": "12 of 24"})
     own.page.get_by_role("button", name="Stop").click()
@@ -286,14 +300,180 @@ def test_hostile_texts_are_texts(explorer):
     assert own.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-@pytest.mark.parametrize("width", [390, 900, 1440, 1600])
-def test_nothing_overflows(explorer, width):
+@pytest.mark.parametrize("width", [390, 768, 900, 1008, 1024, 1440, 1600])
+def test_nothing_overflows_and_no_legend_is_cut(explorer, width):
     own = explorer(width)
-    own.measured(pair={"true": answers()["lens"], "false": answers()["lens"]}, ref=answers())
+    lens = answers()["lens"]
+    own.say(state(2, shown=(1, 1), started=False, changes=[]))
+    own.measured(
+        2,
+        now=answers(),
+        ref=answers(0.5),
+        pair={"true": lens, "false": lens},
+        prior={"zero": lens, "mean": lens, "calibrated": lens},
+        flow=flow(len(state()["tokens"])),
+        refflow=flow(len(state()["tokens"])),
+    )
+    own.board(2)
     beyond = """() => [...document.querySelectorAll('.icl-explore *')].filter(own => !own.closest('svg, h3, .ex-unseen')
         && own.getBoundingClientRect().right > innerWidth + 1).map(own => own.className)"""
     assert own.page.evaluate("document.documentElement.scrollWidth") == width
     assert own.page.evaluate(beyond) == []
+    # A legend above its track neither leaves it at the right nor hangs into the drawing below.
+    cut = """() => [...document.querySelectorAll('.ex-key, .ex-legend span')].filter(own =>
+        own.scrollWidth > own.clientWidth + 1).map(own => own.textContent)"""
+    assert own.page.evaluate(cut) == []
+    foot = "Math.max(...[...document.querySelectorAll('.ex-track-head')].slice(0, 1).map(own => own.getBoundingClientRect().bottom))"
+    line = own.page.locator(".ex-g-grid line").first.bounding_box()["y"]
+    assert own.page.evaluate(foot) <= line
+
+
+@pytest.mark.parametrize("width", [900, 1008, 1440])
+def test_the_answer_and_the_layers_are_seen_together_after_any_number_of_demonstrations(
+    explorer, width
+):
+    own = explorer(width)
+    demos = [{"text": f"text {i} " * 12, "shown": 0, "true": 0} for i in range(30)]
+    own.say(state(2, demos=demos))
+    own.measured(2, now=answers())
+    answer, layers = (
+        own.page.locator(name).bounding_box() for name in (".ex-answer-view", ".ex-layers-view")
+    )
+    assert answer["y"] + answer["height"] <= 900
+    assert layers["y"] < 200
+    assert layers["x"] > answer["x"] + answer["width"]
+    # The query is seen without scrolling, at the foot of the box of demonstrations.
+    box, query = (
+        own.page.locator(name).bounding_box()
+        for name in (".ex-prompt", '.ex-block[data-kind="query"]')
+    )
+    assert query["y"] + query["height"] <= box["y"] + box["height"] + 1
+
+
+def test_in_one_column_the_answer_stays_while_layers_scroll(explorer):
+    own = explorer(390)
+    own.page.locator(".ex-reading").scroll_into_view_if_needed()
+    answer = own.page.locator(".ex-answer-view").bounding_box()
+    assert answer["y"] == 0
+    assert answer["height"] < 300
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_words_of_controls_are_seen_in_every_state(explorer, scheme):
+    own = explorer(color_scheme=scheme)
+    own.say(state(2, undo=True, redo=True, started=False))
+    own.measured(2, now=answers())
+    assert weak(own.page, ".icl-explore button:not(.ex-token)") == []
+
+
+def test_the_lens_has_a_line_per_class_pale_where_label_words_hold_little(explorer):
+    own = explorer()
+    keys = ".ex-track-head:has(.ex-segmented) .ex-key"
+    assert own.page.locator(keys).all_inner_texts()[:4] == [
+        "✓ World",
+        "Sports",
+        "Business",
+        "Technology",
+    ]
+    assert "< 10 %" in own.page.locator(keys).last.inner_text()
+    opacities = (
+        "[...document.querySelectorAll('.ex-g-now path')].map(own => own.getAttribute('opacity'))"
+    )
+    assert set(own.page.evaluate(opacities)) == {"0.22"}  # no piece between two entries of weight
+    lens = answers()["lens"]
+    own.measured(prior={"zero": lens, "mean": lens, "calibrated": [[0.7, 0.1, 0.1, 0.1]] * 7})
+    assert "✓ zero-shot" in own.page.locator(keys).all_inner_texts()
+    own.page.get_by_role("button", name="calibrated").last.click()
+    own.say()
+    assert "✓ zero-shot" not in own.page.locator(keys).all_inner_texts()
+    sent = own.page.evaluate("window.sent.at(-1)")
+    assert sent["do"] == "look"
+    assert sent["look"]["prior"]
+
+
+def test_a_strip_shows_every_query_before_and_after(explorer):
+    own = explorer()
+    own.say(state(2, shown=(1, 1), started=False))
+    own.board(2, rows=12)
+    WORDS(own.text(".ex-set-view .ex-note"), "half_measured")
+    own.board(2, tried=[2, 3])
+    WORDS(own.text(".ex-set-view .ex-note"), "all_measured")
+    box = own.page.locator(".ex-strip").bounding_box()
+    own.page.mouse.click(box["x"] + box["width"] - 4, box["y"] + 30)
+    assert own.last() == {"do": "query", "number": 23}
+    own.page.get_by_role("button", name="by change").click()
+    own.say()
+    own.page.mouse.click(box["x"] + 30, box["y"] + 30)
+    assert own.last() == {"do": "query", "number": 23}  # the one that lost most comes first
+    own.page.locator(".ex-set-view select").select_option("2")
+    own.page.locator(".ex-strip").focus()
+    own.page.keyboard.press("ArrowRight")
+    assert own.last()["number"] % 4 == 2
+
+
+def test_three_scripts_read_as_their_readers_read_them(explorer):
+    own = explorer()
+    words = [
+        ("Text:", "format"),
+        (" ", "demo_text"),
+        ("东", "demo_text"),
+        ("", "demo_text"),
+        ("", "demo_text"),
+        ("京", "demo_text"),
+        (" مر", "demo_text"),
+        ("حبا", "demo_text"),
+        (" नम", "demo_text"),
+        ("स्ते", "demo_text"),
+        ("\nAnswer:", "format"),
+        (" World", "label_word"),
+        ("\n", "format"),
+    ]
+    shown = [{"t": text, "r": role, "d": 0} for text, role in words]
+    rest = [{"t": t["t"], "r": t["r"], "d": None} for t in tokens([], "q")]
+    demos = [{"text": "x", "shown": 0, "true": 0}]
+    own.say(state(2, demos=demos, tokens=shown + rest))
+    assert "\ufffd" not in own.text(".ex-text")
+    right = 'i => document.querySelector(`.ex-token[data-i="${i}"]`).getBoundingClientRect().right'
+    first, second = (own.page.evaluate(right, i) for i in (6, 7))
+    assert first > second  # the first token of the Arabic word ends it at the right
+    name = own.page.locator('.ex-token[data-i="3"]').get_attribute("aria-label")
+    assert name.startswith("part of 东")
+    # A label word that begins without a space does not look like one that begins with it.
+    assert own.page.locator('.ex-token[data-i="11"] .ex-lead').count() == 1
+    own.say(state(3, demos=demos, tokens=[{**t, "t": t["t"].strip()} for t in shown] + rest))
+    assert own.page.locator('.ex-token[data-i="11"] .ex-lead').count() == 0
+
+
+def test_the_first_minute_is_three_steps_that_can_be_skipped(explorer):
+    kinds = [{"what": what, "words": what, "needs": None} for what in ("isolate", "patch")]
+    own = explorer()
+    own.say(state(2, kinds=kinds))
+    own.measured(2, now=answers(0.4))
+    steps, show = own.page.locator(".ex-tour"), own.page.get_by_role("button", name="Show me")
+    own.page.get_by_role("button", name="Tour").click()
+    show.click()
+    assert own.last() == {"do": "flip", "demo": 0, "to": 1}
+    own.say(state(3, shown=(1, 1), kinds=kinds, started=False))
+    own.measured(3, now=answers(0.1))
+    assert "0.40 → 0.10" in own.text(".ex-tour")
+    own.page.get_by_role("button", name="Next", exact=True).click()
+    show.click()
+    assert own.last() == {"do": "range", "what": "patch", "from": 1, "to": 2}
+    own.page.get_by_role("button", name="Skip").click()
+    own.say()
+    assert not steps.is_visible()
+    own.page.get_by_role("button", name="Tour").click()
+    own.say()
+    assert steps.is_visible()
+
+
+def test_two_keys_reach_the_second_label_word(explorer):
+    own = explorer()
+    own.page.locator(".icl-explore").focus()  # as the page alone does at its start
+    for name in ("l", "l", "Enter"):
+        own.page.keyboard.press(name)
+        own.say()
+    assert own.last() == {"do": "flip", "demo": 1}
 
 
 def test_keys_stay_inside_and_the_theme_follows_the_notebook(explorer):
