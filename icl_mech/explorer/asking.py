@@ -8,6 +8,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -18,6 +19,7 @@ from icl_mech.engine import Kept, Reading, run
 from icl_mech.engine.readings import OfEntries
 from icl_mech.errors import IclMechError
 from icl_mech.explorer.actions import Stage
+from icl_mech.explorer.board import Board
 from icl_mech.explorer.changes import interventions
 from icl_mech.explorer.experiment import Experiment, Query
 from icl_mech.explorer.reuse import Runs
@@ -25,7 +27,7 @@ from icl_mech.interventions import Intervention, Patch
 from icl_mech.measurements.calibration.calibration import CONTENT_FREE
 from icl_mech.measurements.calibration.content_free import replaced
 from icl_mech.measurements.lens.components import Components, FrozenComponentReading, check_sum
-from icl_mech.measurements.reading import PredictionReading
+from icl_mech.measurements.lens.residuals import LayerLensReading
 from icl_mech.measurements.saliency.flow import Flow, FlowScores
 from icl_mech.measurements.saliency.saliency_maps import SaliencyMaps, SaliencyMapsResult
 from icl_mech.metrics.calibration import calibrate_labels
@@ -90,6 +92,7 @@ class Asker:
         """Start with an empty cache."""
         self.model, self.stage = model, stage
         self.runs = _runs(model)
+        self.board = Board(self)
         self.known: OrderedDict[tuple[object, ...], dict[str, Any]] = OrderedDict()
         self.pinned: set[Experiment] = set()
         self.epoch = 0
@@ -229,7 +232,8 @@ class Asker:
             check_sum(components, self.model)
             heads = rounded(self.contrast(components.heads[0], experiment))
         best, ids = logits.topk(NEXT, dim=-1)
-        probs = (best - logits.logsumexp(-1, keepdim=True)).exp()
+        log_sum = logits.logsumexp(-1, keepdim=True)
+        probs = (best - log_sum).exp()
         words = self.words(ids)
         named = [[*zip(*pair, strict=True)] for pair in zip(words, rounded(probs), strict=True)]
         return {
@@ -237,6 +241,7 @@ class Asker:
             "logits": rounded(label_logits[-1].log_softmax(-1)),
             "next": named[-1],
             "lens": rounded(label_logits.softmax(-1)),
+            "mass": rounded((label_logits - log_sum).exp().sum(-1)),
             "top": [layer[:PER_LAYER] for layer in named],
             "heads": heads,
             "contrast": self.against(experiment),
@@ -260,12 +265,34 @@ class Asker:
     def calibrated(self, experiment: Experiment) -> dict[str, Any]:
         """Probabilities divided by their mean over content-free queries with the same demonstrations."""
         probs = torch.tensor(self.ask("now", experiment)["logits"]).double().softmax(-1)
-        bare = experiment.asking(
-            experiment.query
-        )  # the query's isolated tokens disappear with its text
-        return {"probs": rounded(calibrate_labels(probs[None], self._without_content(bare))[0])}
+        return {
+            "probs": rounded(
+                calibrate_labels(probs[None], self._without_content(experiment)[:, -1])[0]
+            )
+        }
 
-    def _without_content(self, experiment: Experiment) -> Float[Tensor, "text label"]:
+    def prior(self, experiment: Experiment) -> dict[str, Any]:
+        """What the lens shows whatever the query says: without demonstrations, over all queries, and calibrated by layer.
+
+        A quantity that is not defined, as for free-form answers, is None.
+        """
+        zero = mean = calibrated = None
+        with suppress(IclMechError):
+            zero = self.ask("now", replace(experiment, demos=(), changes=()))["lens"]
+        if not self.stage.task.is_open:  # free-form answers differ from query to query
+            lenses = [lens for lens in self.board.lenses(experiment).values() if lens is not None]
+            if lenses:
+                mean = rounded(torch.stack(lenses).softmax(-1).double().mean(0))
+            lens = torch.tensor(self.ask("now", experiment)["lens"])
+            without = self._without_content(experiment).transpose(0, 1)
+            calibrated = rounded(calibrate_labels(lens, without))
+        return {"zero": zero, "mean": mean, "calibrated": calibrated}
+
+    def _without_content(self, experiment: Experiment) -> Float[Tensor, "text entry label"]:
+        """The lens of content-free queries after the same demonstrations."""
+        # The query's isolated tokens disappear with its text.
+        experiment = experiment.asking(experiment.query)
+
         def prompts(variant: Experiment) -> PromptBatch:
             return replaced(self.prompts(variant), CONTENT_FREE, self.model.tokenizer).prompts
 
@@ -273,12 +300,15 @@ class Asker:
         others = partial(prompts, experiment.opposite(len(self.stage.task.labels)))
         changes = interventions(experiment.changes, asked, self.model.info, others)
         if all(change.what in AT_TARGET for change in experiment.changes):
-            rows = [self.runs.values(asked[[i]], changes)[0][0, -1] for i in range(len(asked))]
-            logits = self._logits(torch.stack(rows))[:, self.labels(experiment)]
+            rows = [self.runs.values(asked[[i]], changes)[0][0] for i in range(len(asked))]
+            labels = asked.choice_tokens.to(self.model.device)
+            with torch.no_grad():
+                normed = torch.stack(rows).to(self.model.device)
+                logits = self.model.unembed_labels(normed, labels).float().cpu()
         else:  # early rows change: run them all, after one shared prefix
-            ((logits, *_),) = run(
-                self.model, asked, [PredictionReading(1)], changes, progress=False
-            )
+            reading = LayerLensReading(vocabulary=False)
+            (lens,) = run(self.model, asked, [reading], changes, progress=False)
+            logits = lens.label_logits[:, 0]
         return logits.double().softmax(-1)
 
     def pair(self, experiment: Experiment) -> dict[str, Any]:
@@ -348,6 +378,7 @@ PARTS: dict[str, Callable[..., dict[str, Any]]] = {
     "now": Asker.answer,
     "cal": Asker.calibrated,
     "pair": Asker.pair,
+    "prior": Asker.prior,
     "attention": Asker.attention,
     "flow": Asker.flow,
 }

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from icl_mech._typing import Float, Tensor
-from icl_mech.bars import Bar
 from icl_mech.engine import Overall
 from icl_mech.explorer.asking import Asker, rounded
+from icl_mech.explorer.board import Telling
 from icl_mech.explorer.experiment import Experiment
 from icl_mech.measurements.lens.logit_lens import LogitLens, LogitLensResult
 from icl_mech.measurements.predictions import Predict, Predictions
@@ -21,27 +21,6 @@ TOGETHER = 4
 
 Tell = Callable[[float, str], None]
 """Receives the fraction done, and the progress in words."""
-
-
-class StoppedError(Exception):
-    """The run was stopped from outside; nothing is kept."""
-
-
-class _Telling(Bar):
-    """Reports progress of the first or second half, and stops on request."""
-
-    def __init__(self, tell: Tell, stop: Callable[[], bool], half: int) -> None:
-        self._tell, self._stop, self._half = tell, stop, half
-
-    def show(self, title: str, share: float, words: str) -> None:
-        """Report progress after a batch.
-
-        Raises:
-            StoppedError: a stop was requested.
-        """
-        if self._stop():
-            raise StoppedError
-        self._tell((self._half + share) / 2, words)
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,9 +140,13 @@ def over_all(
         StoppedError: a stop was requested.
         IclMechError: a demonstration has the text of a query, or not every prompt has the token of a change.
     """
-    sides = []
-    for number, experiment in enumerate((before, after)):
-        with Overall("all queries", True, _Telling(tell, stop, number)):
+    sides: list[Analysis] = []
+
+    def half(share: float, words: str) -> None:
+        tell((len(sides) + share) / 2, words)
+
+    for experiment in (before, after):
+        with Overall("all queries", True, Telling(half, stop)):
             sides.append(_measured(asker, experiment))
     return OverAll(sides[0], sides[1])
 

@@ -1,8 +1,8 @@
 """`Session`: takes actions and sends figures; one worker measures the newest state for all pages.
 
 Messages are plain values (`docs/explorer.md` has the table). A transport is a function that takes them: a comm, a
-websocket, a list in a test. Every action starts a new *generation*: its state is sent at once, parts follow, the
-most important first, and parts of an older generation are never sent.
+websocket, a list in a test. Every action starts a new *generation*: its state is sent at once, parts follow, what is
+on show first, and parts of an older generation are never sent. `look` tells what is on show; it starts none.
 """
 
 import atexit
@@ -17,11 +17,12 @@ from typing import Any
 from icl_mech.errors import IclMechError, RunError
 from icl_mech.explorer.actions import ACTIONS, act
 from icl_mech.explorer.asking import Asker
+from icl_mech.explorer.board import Lenses, StoppedError, answered
 from icl_mech.explorer.changes import extents
 from icl_mech.explorer.code import code
 from icl_mech.explorer.experiment import Experiment
 from icl_mech.explorer.history import History
-from icl_mech.explorer.over_all import OverAll, StoppedError, over_all
+from icl_mech.explorer.over_all import OverAll, over_all
 from icl_mech.explorer.pace import pace
 from icl_mech.explorer.telling import described
 
@@ -71,7 +72,8 @@ class Session:
         self.widget: Any = None
         self._listeners: list[Send] = []
         self._change = threading.Condition(threading.RLock())
-        self._open, self._seen, self._greeted = True, 0, 0
+        self._open, self._asked, self._seen, self._greeted = True, 0, 0, 0
+        self._told: tuple[int, set[Part]] = 0, set()
         asker.pinned.add(history.start)
         self._thread = threading.Thread(target=self._work, name="icl-mech explore", daemon=True)
         self._thread.start()
@@ -129,6 +131,9 @@ class Session:
         do, history = message["do"], self.history
         look = message.get("look")
         self.look = look if isinstance(look, Mapping) else self.look
+        if do == "look":
+            self._wake()
+            return
         if do == "code":
             text = self.code(every=bool(message.get("all")))
             self._tell({"kind": "code", "code": text}, send)
@@ -151,12 +156,18 @@ class Session:
             self.attended = self._head(message)
         elif do != "hello":
             raise RunError(f"There is no action {do!r}.")
+        if do != "attend" and self.look.get("mode") == "roles":
+            self.attended = None
         if (history.compared, history.now) != before:
             self.note, self.wanted = note, None
         self.generation += 1
         self._tell(self.state(message.get("seq", 0)))
-        self._change.notify_all()
+        self._wake()
         self.saved(history)
+
+    def _wake(self) -> None:
+        self._asked += 1
+        self._change.notify_all()
 
     def _turn(
         self, to: Callable[["Session", Mapping[str, Any]], None], message: Mapping[str, Any]
@@ -246,35 +257,44 @@ class Session:
     # --- the worker ---
 
     def plan(self) -> list[Part]:
-        """The parts to measure for the present experiment, most important first."""
-        history = self.history
+        """The parts to measure for the present experiment: what is on show first."""
+        history, look = self.history, self.look
         now, reference, task = history.now, history.compared, self.asker.stage.task
-        true = now.relabelled(0, len(task.labels))
         kept = [
-            (f"kept{i}", "now", history.beside(experiment))
+            (f"kept{i}", history.beside(experiment))
             for i, (_, experiment) in enumerate(history.named)
         ]
-        # A free-form answer has no content-free probability to divide by.
-        calibrated = [] if task.is_open else [("cal", "cal", now), ("refcal", "cal", reference)]
-        parts = [("now", "now", now), ("ref", "now", reference), ("pair", "pair", true)]
-        parts += [*calibrated, *kept]
+        parts = [("now", "now", now), ("ref", "now", reference)]
         if self.attended is not None:
             parts.append(("attention", "attention {} {}".format(*self.attended), now))
-        return [*parts, ("flow", "flow", now), ("refflow", "flow", reference)]
+        parts.append(("flow", "flow", now))
+        parts += [(name, "now", experiment) for name, experiment in kept]
+        if (
+            look.get("calibrated") and not task.is_open
+        ):  # no content-free query asks for an answer of its own
+            parts += [("cal", "cal", now), ("refcal", "cal", reference)]
+            parts += [(f"{name}cal", "cal", experiment) for name, experiment in kept]
+        parts.append(("pair", "pair", now.relabelled(0, len(task.labels))))
+        parts.append(("refflow", "flow", reference))
+        if look.get("board"):
+            parts.append(("board", "board", now))
+        return [*parts, ("prior", "prior", now)] if look.get("prior") else parts
 
     def _work(self) -> None:
         while True:
             with self._change:
-                self._change.wait_for(lambda: self.generation != self._seen or not self._open)
+                self._change.wait_for(lambda: self._asked != self._seen or not self._open)
                 if not self._open:
                     return
-                self._seen = seen = self.generation
-                parts = self.plan()
+                self._seen, seen = self._asked, self.generation
+                told = self._told[1] if self._told[0] == seen else set()
+                self._told = seen, told
+                parts = [part for part in self.plan() if part not in told]
             try:
                 with pace(self.threads):
                     self.asker.check_current()
                     wanted = self.wanted
-                    if self._parts(seen, parts) and wanted is not None:
+                    if self._parts(seen, parts, told) and wanted is not None:
                         self._over_all(wanted)
             except Exception as error:
                 if isinstance(error, RuntimeError) and "shutdown" in str(error):
@@ -283,7 +303,13 @@ class Session:
                 logging.getLogger(__name__).exception("a part could not be measured")
                 text = f"{type(error).__name__}: {error}"
                 self._say(seen, {"kind": "error", "gen": seen, "text": text})
-            self._say(seen, {"kind": "busy", "part": None})
+            with self._change:
+                if not self._newer():
+                    self._say(seen, {"kind": "busy", "part": None})
+
+    def _newer(self) -> bool:
+        """True if something else was asked for than what is being measured."""
+        return self._asked != self._seen or not self._open
 
     def _say(self, generation: int, message: Message) -> bool:
         """Send a message unless there is a newer generation; True if sent."""
@@ -293,21 +319,64 @@ class Session:
             self._tell(message)
             return True
 
-    def _parts(self, seen: int, parts: list[Part]) -> bool:
-        """Measure and send the parts; False as soon as there is a newer generation."""
-        for name, what, experiment in parts:
-            if seen != self.generation or not self._open:
+    def _parts(self, seen: int, parts: list[Part], told: set[Part]) -> bool:
+        """Measure and send the parts; False as soon as something else is asked for."""
+        for part in parts:
+            name, what, experiment = part
+            if self._newer():
                 return False
             if not self.asker.has(what, experiment):
                 self._say(seen, {"kind": "busy", "part": name})
             try:
-                figures = self.asker.ask(what, experiment)
+                if what in ("board", "prior"):
+                    self._board(seen, experiment, shown=what == "board")
+                if what != "board":
+                    figures = self.asker.ask(what, experiment)
+                    self._say(seen, {"kind": "part", "gen": seen, "part": name, "data": figures})
+            except StoppedError:
+                return False
             except IclMechError as error:  # other parts may still be possible
                 self._say(seen, {"kind": "error", "gen": seen, "text": str(error)})
-                continue
-            if not self._say(seen, {"kind": "part", "gen": seen, "part": name, "data": figures}):
-                return False
-        return True
+            told.add(part)
+        return not self._newer()
+
+    def _board(self, seen: int, now: Experiment, *, shown: bool) -> None:
+        """Measure all queries; if shown, send them batch by batch beside those of the reference.
+
+        Raises:
+            StoppedError: something else was asked for.
+        """
+        board, queries, before = self.asker.board, self.asker.stage.queries, self.history.compared
+
+        def send(more: Lenses, **end: Any) -> None:
+            rows = [
+                {
+                    "q": number,
+                    "before": answered(was[number], queries[number].answer),
+                    "now": answered(lens, queries[number].answer),
+                }
+                for number, lens in sorted(more.items())
+            ]
+            message = {"kind": "board", "gen": seen, "rows": rows, "of": len(queries), **end}
+            if rows or end:
+                self._say(seen, message)
+
+        if not shown:
+            board.lenses(now, stop=self._newer)
+            return
+        was = board.lenses(before, stop=self._newer)
+        board.lenses(now, send, self._newer)
+        with self._change:
+            if self._newer():
+                raise StoppedError
+            send({}, done=True, tried=[*self._count(before, now)])
+
+    def _count(self, before: Experiment, now: Experiment) -> tuple[int, int]:
+        """Number of this change among those tried on these queries, and how many there are."""
+        with self._change:
+            number, tried = self.history.count(before, now, self.asker.stage.queries)
+            self.saved(self.history)
+        return number, tried
 
     def _over_all(self, wanted: tuple[Experiment, Experiment]) -> None:
         """Measure both over all queries; continues while pages connect and disconnect, until it is stopped."""
@@ -350,15 +419,13 @@ class Session:
 
     def counted(self, found: OverAll, before: Experiment, now: Experiment) -> OverAll:
         """The result with its number among the changes tried on these queries."""
-        with self._change:
-            number, tried = self.history.count(before, now, self.asker.stage.queries)
-            self.saved(self.history)
+        number, tried = self._count(before, now)
         return replace(found, number=number, tried=tried)
 
     def _greet(self) -> None:
         """Send the cached parts to a page that joined during a long measurement."""
         with self._change:
-            if self.generation in (self._seen, self._greeted):
+            if self.generation in (self._told[0], self._greeted):
                 return
             self._greeted = seen = self.generation
             parts = self.plan()

@@ -7,6 +7,9 @@ from icl_mech.explorer.asking import Asker
 from icl_mech.explorer.changes import KINDS, spoken
 from icl_mech.explorer.history import History
 
+BEGINNING = 120
+"""Number of characters of each query that the page lists."""
+
 
 def chosen(*, of_answers: bool) -> list[dict[str, Any]]:
     """The changes a drag over layers can make."""
@@ -45,6 +48,14 @@ def described(asker: Asker, history: History) -> dict[str, Any]:
         "open": stage.task.is_open,
         "demos": [asdict(demo) for demo in now.demos],
         "query": {**asdict(now.query), "of": len(stage.queries)},
+        "queries": [
+            {
+                "text": query.text[:BEGINNING],
+                "answer": query.answer,
+                "label": (query.words or stage.task.labels)[query.answer].strip(),
+            }
+            for query in stage.queries
+        ],
         "tokens": asker.tokens(now),
         "layers": stage.info.n_layers,
         "heads": stage.info.n_heads,

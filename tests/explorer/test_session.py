@@ -33,7 +33,7 @@ def test_the_state_comes_before_any_figure_and_every_part_comes_once(view):
     heard = page.settled()
     assert page.kinds()[0] == "state"
     parts = [own["part"] for own in heard if own["kind"] == "part"]
-    assert parts == ["now", "ref", "pair", "cal", "refcal", "flow", "refflow"]
+    assert parts == ["now", "ref", "flow", "pair", "refflow"]
     assert len({own["gen"] for own in heard if "gen" in own}) == 1
     json.dumps(heard)
     state = heard[0]
@@ -464,7 +464,7 @@ def test_a_part_that_cannot_be_leaves_the_others(view):
         next(own["text"] for own in page.heard if own["kind"] == "error"),
         "part_cannot_leaves_others",
     )
-    assert {"now", "pair", "cal", "flow"} >= set(page.parts()) >= {"now", "cal", "flow"}
+    assert {"now", "pair", "flow"} >= set(page.parts()) >= {"now", "flow"}
 
 
 def test_labels_of_other_lengths_are_not_patched():

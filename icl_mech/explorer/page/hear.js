@@ -58,7 +58,7 @@ function keptParts(parts, before, after) {
   const rest = Object.fromEntries(Object.entries(parts).filter(([name]) => !name.startsWith("kept")));
   after.forEach((own, i) => {
     const was = before.findIndex(other => other.name === own.name);
-    if (was >= 0 && parts[`kept${was}`]) rest[`kept${i}`] = parts[`kept${was}`];
+    for (const what of ["", "cal"]) if (was >= 0 && parts[`kept${was}${what}`]) rest[`kept${i}${what}`] = parts[`kept${was}${what}`];
   });
   return rest;
 }
