@@ -68,9 +68,11 @@ export function mount(el, transport) {
   el.append(root);
 
   const ends = [theme(app), keyboard(app)];
-  const sized = new ResizeObserver(() => app.draw("answer", "layers", "prompt"));
+  const sized = new ResizeObserver(() => app.draw("answer", "layers", "prompt", "set"));
   sized.observe(root);
-  ends.push(() => sized.disconnect());
+  const above = new ResizeObserver(() => root.style.setProperty("--above", `${views.header.node.offsetHeight + views.tour.node.offsetHeight + 16}px`));
+  for (const view of [views.header, views.tour]) above.observe(view.node);
+  ends.push(() => sized.disconnect(), () => above.disconnect());
   transport.status(link => {
     app.link = link;
     app.draw("header");

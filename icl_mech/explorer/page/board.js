@@ -15,7 +15,7 @@ function boardView(app) {
   const bar = make("div", { class: "ex-progress", role: "progressbar", "aria-label": "Over all prompts", "aria-valuemin": 0, "aria-valuemax": 100 }, make("i"));
   const out = make("div", { class: "ex-intervals", "aria-live": "polite" });
   const node = make("section", { class: "ex-set-view", "aria-label": "All queries" },
-    make("div", { class: "ex-bar" }, make("h2", {}, "All queries"), sort.node, filter, make("span", { class: "ex-space" }), ask), strip, summary, note, bar, out);
+    make("div", { class: "ex-bar" }, make("h2", {}, "All queries"), sort.node, filter), strip, make("div", { class: "ex-bar" }, summary, make("span", { class: "ex-space" }), ask), note, bar, out);
   let classesBuilt = "";
 
   // The strip: a column per query, from its probability before (hollow) to that now (filled)
@@ -70,7 +70,7 @@ function boardView(app) {
 
   /** The strip in one line: how many are measured, right, and changed. */
   function summaryWords(state) {
-    const rows = listed(state), done = rows.filter(row => row.now && row.fresh), right = end => done.filter(row => row[end][1] === row.answer).length;
+    const rows = listed(state).filter(row => row.now !== null), done = rows.filter(row => row.now && row.fresh), right = end => done.filter(row => row[end][1] === row.answer).length;
     if (!done.length) return app.board.size || app.busy ? "Measuring every query …" : "";
     const measured = done.length < rows.length ? `${done.length} of ${rows.length} measured: ` : "";
     if (!isCompared(state) || !done.every(row => row.before)) return `${measured}${right("now")} of ${done.length} right. ${done.length === rows.length ? "Change the prompt or a layer: every query follows." : ""}`;

@@ -67,7 +67,7 @@ function layersView(app) {
   const node = make("section", { class: "ex-layers-view", "aria-label": "Layers" },
     make("div", { class: "ex-bar" }, make("h2", {}, "Layers"), kinds, make("span", { class: "ex-space" }), scope.node), tracks, say);
 
-  const lens = lensTrack(app);
+  const lens = lensTrack(app), tall = { flow: 19, lens: 45 };  // heights of headings
   const heads = headsMap(app, { fill, title, showsAll: () => showsAll() });
   let g = null, drag = null, kindsBuilt = "", wordsBuilt = "";
 
@@ -125,12 +125,11 @@ function layersView(app) {
 
   function geometry(state) {
     const width = tracks.clientWidth || 820, narrow = width < 500, left = narrow ? 34 : 44, right = 8;
-    const column = (width - left - right) / (state.layers + 1), head = narrow || width < 600 ? 55 : width < 900 ? 37 : 19;
-    const lensHead = narrow ? 84 : width < 700 ? 64 : 45;
+    const column = (width - left - right) / (state.layers + 1), head = narrow ? 37 : 19;
     const cell = clamp(Math.min(270 / state.heads, column * 0.8), 5, 15.5), rows = changeRows(state, width, left, column);
     const roomy = app.root.clientWidth >= WIDE;
     // The flow keeps its height whatever the number of changes, so that bars stay under the pointer; the lens shrinks instead.
-    const fixed = 148 + 2 * head + lensHead + 78 + state.heads * cell + 76, allowed = 25;
+    const fixed = 148 + head + tall.flow + tall.lens + 78 + state.heads * cell + 76, allowed = 25;
     const rest = roomy ? clamp(window.innerHeight - fixed - allowed, 230, 440) : 250;
     const flowHeight = Math.round(rest * 0.52), lensHeight = roomy ? Math.max(104, rest - flowHeight - Math.max(0, rows.height - allowed)) : rest - flowHeight;
     let y = 0;
@@ -139,11 +138,11 @@ function layersView(app) {
       found[name] = { head: y, top: y + title, height };
       y += title + height;
     };
-    place("flow", flowHeight, head + 5);
+    place("flow", flowHeight, tall.flow + 5);
     y += 9;
     place("changes", rows.height, 19);
     y += 5;
-    place("lens", lensHeight, lensHead + 5);
+    place("lens", lensHeight, tall.lens + 5);
     y += 9;
     place("words", 66, 0);
     y += 8;
@@ -177,6 +176,12 @@ function layersView(app) {
     drawKinds(state);
     scope.node.hidden = !app.set;
     scope.choose(look.all);
+    place(state);
+    if (!fits()) place(state);
+    drawCursor();
+  }
+
+  function place(state) {
     g = geometry(state);
     // Positions of layers and heads, for tests that drive the page.
     svg.dataset.places = JSON.stringify({ first: g.x(0), column: g.column, flow: g.flow.top + g.flow.height / 2, heads: g.heads.top, cell: g.cell });
@@ -189,7 +194,34 @@ function layersView(app) {
     lens.draw(state, g, fill, title);
     drawWords(state);
     heads.draw(state, g);
-    drawCursor();
+  }
+
+  /** A heading takes as many lines as its legend needs at this width; if that has changed, draw again. */
+  function fits() {
+    const heads = [...over.querySelectorAll(".ex-track-head")], was = JSON.stringify(tall);
+    for (const [name, track] of Object.entries({ flow: g.flow, lens: g.lens })) {
+      tall[name] = heads.find(own => own.style.top === `${track.head}px`)?.offsetHeight || tall[name];
+    }
+    return JSON.stringify(tall) === was;
+  }
+
+  /** Old drawings stay, pale, until new ones arrive. */
+  function fill(name, parts, ...children) {
+    groups[name].replaceChildren(...children.flat(Infinity).filter(Boolean));
+    groups[name].classList.toggle("ex-stale", parts.some(part => app.parts[part] && !app.fresh.has(part)));
+  }
+
+  function title(track, words, more, keys = [], control = null) {
+    track.title = make("div", { class: "ex-track-head", style: { top: `${track.head}px`, left: `${g.left}px`, right: `${g.right}px` } },
+      make("h3", {}, words, more && make("span", {}, more)), control, make("span", { class: "ex-keys" }, keys));
+    over.append(track.title);
+  }
+
+  /** True if each heading has as many lines as its legend needs at this width; else that is now known. */
+  function fits() {
+    const was = { ...tall };
+    for (const name of Object.keys(tall)) tall[name] = g[name].title?.offsetHeight || tall[name];
+    return Object.keys(tall).every(name => tall[name] === was[name]);
   }
 
   /** Old drawings stay, pale, until new ones arrive. */
@@ -339,7 +371,7 @@ function layersView(app) {
 
   // Pointer
 
-  const place = event => {
+  const pointed = event => {
     const frame = tracks.getBoundingClientRect();
     return { x: event.clientX - frame.left, y: event.clientY - frame.top };
   };
@@ -348,7 +380,7 @@ function layersView(app) {
 
   svg.addEventListener("pointerdown", event => {
     if (!app.state || event.button) return;
-    const at = place(event), { change, end } = event.target.dataset;
+    const at = pointed(event), { change, end } = event.target.dataset;
     tracks.classList.remove("ex-by-keys");
     look.row = null;
     drag = change == null ? { kind: "brush", from: layerAt(at), to: null } : { kind: end, change: Number(change), from: layerAt(at) };
@@ -358,7 +390,7 @@ function layersView(app) {
 
   svg.addEventListener("pointermove", event => {
     if (!g) return;
-    const at = place(event);
+    const at = pointed(event);
     if (!drag) return hover(at, event);
     app.tip.hide();
     if (!drag.moved && Math.abs(event.clientX - drag.x) < CLICK) return;

@@ -3,7 +3,7 @@
 const LENSES = [
   ["classes", "each class", "One line per class, with what the lens says without demonstrations and on average over the prompts"],
   ["calibrated", "calibrated", "Divided by the lens of content-free queries after the same demonstrations"],
-  ["pair", "true | false labels", "The true answer after all true and after all false labels"],
+  ["pair", "true | false", "The true answer after all true and after all false labels"],
 ];
 const LINES = 5;  // classes that get a line
 const FADES = [[0.5, 1], [0.1, 0.72], [0.02, 0.45], [0, 0.22]];  // opacity from this probability of all label words on
@@ -63,7 +63,7 @@ function lensTrack(app) {
     keys.push(...classes.map(line => key(line.style, line.c === A ? 2.6 : 1.7)));
     fill("ref", ["ref"], compared && mode === "classes" ? put(of(ref?.lens), ["ref", `✓ ${referenceName(state)}`, "4 3", ""], 1.9) : []);
     const base = mode === "classes" && prior ? [
-      put(of(prior.zero), ["muted", "✓ zero-shot", "1 4", ""], 1.4), put(of(prior.mean), ["muted", `✓ mean of ${state.n} prompts`, "7 2 1 2", ""], 1.4)] : [];
+      put(of(prior.zero), ["muted", "✓ zero-shot", "1 4", ""], 1.4), put(of(prior.mean), ["muted", `✓ mean of ${state.n}`, "7 2 1 2", ""], 1.4)] : [];
     fill("now", [mode === "calibrated" ? "prior" : "now"], base, [...classes].reverse().map(line => fading(line.values, now?.mass, x, y, line.style, line.c === A ? 2.6 : 1.7)),
       mode === "pair" && (compared || !pair) ? put(of(now?.lens), ["ink", "now", "", ""], 2.6) : []);
     const drawn = [];
@@ -73,8 +73,9 @@ function lensTrack(app) {
       drawn.push(band(after.low, after.high, x, y, "ink"), put(after.lens, ["ink", "now", "", "circle"], 2.4));
     }
     fill("all", [], drawn);
-    if (classes.length && now?.mass?.some(mass => mass < WEAK)) keys.push(make("span", { class: "ex-key" }, spoken(`pale: label words hold < ${percent(WEAK)} of the next word`, state)));
-    title(g.lens, "If the answer were read here", all ? `true answer, mean of ${app.set.n} prompts, 95 % intervals` : spoken("among the label words", state), keys, all || !state.labels.length ? null : control.node);
+    const weak = classes.length > 0 && now?.mass?.some(mass => mass < WEAK);
+    const more = all ? `true answer, mean of ${app.set.n} prompts, 95 % intervals` : weak ? spoken(`pale: label words hold < ${percent(WEAK)}`, state) : spoken("among the label words", state);
+    title(g.lens, "If the answer were read here", more, keys, all || !state.labels.length ? null : control.node);
   }
 
   /** The numbers at an entry, for the tooltip. */

@@ -4,8 +4,8 @@ function promptView(app) {
   const { look } = app;
   const modes = segmented("What the colours show", [
     ["roles", "Roles", "The role of each token"],
-    ["into", "Into the token", "What the chosen token reads at the cursor’s layer"],
-    ["out", "Out of it", "What reads the chosen token at the cursor’s layer"],
+    ["into", "Reads", "What the chosen token reads at the cursor’s layer"],
+    ["out", "Read by", "What reads the chosen token at the cursor’s layer"],
   ], setMode);
   const source = make("button", { type: "button", class: "ex-source", title: "Back to saliency", onclick: () => { app.attention = null; app.draw("prompt", "layers"); } });
   const add = button("+ Add", "Add another demonstration from the task (a)", () => app.act("add"));
@@ -37,7 +37,7 @@ function promptView(app) {
   /** Pin the query to the foot of the box if demonstrations keep most of it. */
   function pin() {
     const query = text.querySelector('.ex-block[data-kind="query"]');
-    query?.classList.toggle("ex-pinned", box.scrollHeight > box.clientHeight + 1 && query.offsetHeight < 0.45 * box.clientHeight);
+    query?.classList.toggle("ex-pinned", box.scrollHeight > box.clientHeight + 1 && query.offsetHeight < 0.7 * box.clientHeight);
   }
 
   function build(state) {
@@ -124,7 +124,8 @@ function promptView(app) {
     }
     const classes = state.labels.length > 0, allTrue = state.demos.every(demo => demo.shown === demo.true);
     flip.hidden = !classes || !state.demos.length;
-    flip.textContent = spoken(allTrue ? "Flip all labels" : "All labels true", state);
+    const short = app.root.clientWidth < 1240;
+    flip.textContent = allTrue ? (short ? "Flip all" : spoken("Flip all labels", state)) : short ? "All true" : spoken("All labels true", state);
     flip.title = spoken("All labels false, or all true again (f)", state);
     modes.choose(look.mode);
     pin();
