@@ -19,6 +19,7 @@ class History:
         named: Kept experiments, by name.
         reference: Number of the kept experiment the present one is compared with; None: the start.
         tried: Digests of the changes that were measured over all queries, by the digest of the queries.
+        turned: Name of the reference before (while undone: after) a step that also changed it, by the number of the step.
     """
 
     past: list[Experiment]
@@ -26,6 +27,7 @@ class History:
     named: list[tuple[str, Experiment]] = field(default_factory=list)
     reference: int | None = None
     tried: dict[str, list[str]] = field(default_factory=dict)
+    turned: dict[int, str | None] = field(default_factory=dict)
 
     @property
     def now(self) -> Experiment:
@@ -40,8 +42,12 @@ class History:
     @property
     def compared(self) -> Experiment:
         """The experiment the present one is compared with, with the present query."""
-        reference = self.past[0] if self.reference is None else self.named[self.reference][1]
-        return self.beside(reference)
+        return self.beside(self.against)
+
+    @property
+    def against(self) -> Experiment:
+        """The experiment the present one is compared with, with the query it was kept with."""
+        return self.past[0] if self.reference is None else self.named[self.reference][1]
 
     def beside(self, own: Experiment) -> Experiment:
         """Another experiment with the present query."""
@@ -63,16 +69,47 @@ class History:
         if bare != self.past[-1]:
             self.past.append(bare)
             self.future.clear()
+            self.turned = {
+                step: name for step, name in self.turned.items() if step < len(self.past)
+            }
+
+    def open(self, experiment: Experiment, reference: Experiment) -> None:
+        """Make a shared experiment the present one, and keep what it is compared with, unless it is there."""
+        name, steps = self._referred(), len(self.past)
+        self.push(experiment)
+        sides = [
+            (row.demos, row.changes) for row in (self.past[0], *(own for _, own in self.named))
+        ]
+        if (side := (reference.demos, reference.changes)) not in sides:
+            free = (f"shared{f' {i}' if i > 1 else ''}" for i in range(1, len(sides) + 1))
+            name_of_row = next(own for own in free if own not in dict(self.named))
+            self.named.append((name_of_row, reference))
+            sides.append(side)
+        self.reference = sides.index(side) - 1 if sides.index(side) else None
+        if len(self.past) > steps and self._referred() != name:
+            self.turned[len(self.past)] = name
+
+    def _referred(self) -> str | None:
+        return None if self.reference is None else self.named[self.reference][0]
+
+    def _turn(self) -> None:
+        """Undo or redo what the last step did to the reference."""
+        if (step := len(self.past)) in self.turned:
+            names, to = [name for name, _ in self.named], self.turned[step]
+            self.turned[step] = self._referred()
+            self.reference = names.index(to) if to in names else None
 
     def undo(self) -> None:
         """Go one step back, if there is one."""
         if len(self.past) > 1:
+            self._turn()
             self.future.append(self.past.pop())
 
     def redo(self) -> None:
         """Go one step forward, if there is one."""
         if self.future:
             self.past.append(self.future.pop())
+            self._turn()
 
     def keep(self, name: str | None = None) -> None:
         """Keep the present experiment, under a letter if no name is given.

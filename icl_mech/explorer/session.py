@@ -24,12 +24,13 @@ from icl_mech.explorer.experiment import Experiment
 from icl_mech.explorer.history import History
 from icl_mech.explorer.over_all import OverAll, over_all
 from icl_mech.explorer.pace import pace
+from icl_mech.explorer.sharing import Shared
 from icl_mech.explorer.telling import described
 
 VERSION = 1
 """Version of the protocol."""
 
-LONGEST = 20_000
+LONGEST = 100_000
 """Maximum number of characters of a message from the page."""
 
 SETS = 32
@@ -134,9 +135,8 @@ class Session:
         if do == "look":
             self._wake()
             return
-        if do == "code":
-            text = self.code(every=bool(message.get("all")))
-            self._tell({"kind": "code", "code": text}, send)
+        if do in _ANSWERED:
+            self._tell(_ANSWERED[do](self, message), send)
             return
         if do == "hello" and message.get("version", VERSION) != VERSION:
             raise RunError(
@@ -162,6 +162,8 @@ class Session:
             self.note, self.wanted = note, None
         self.generation += 1
         self._tell(self.state(message.get("seq", 0)))
+        if do == "open":
+            self._tell({"kind": "look", "look": dict(self.look)}, send)
         self._wake()
         self.saved(history)
 
@@ -175,11 +177,13 @@ class Session:
         """Undo, redo, keep and the like; restore the history if the new state has no valid prompt."""
         history = self.history
         was = [*history.past], [*history.future], [*history.named], history.reference
+        turned = dict(history.turned)
         try:
             to(self, message)
             self._check(history.now)
         except IclMechError:
             history.past, history.future, history.named, history.reference = was
+            history.turned = turned
             raise
 
     def _pair(self) -> tuple[Experiment, Experiment]:
@@ -235,6 +239,22 @@ class Session:
 
     def _refer(self, message: Mapping[str, Any]) -> None:
         self.history.reference = None if message.get("index") is None else self._number(message)
+
+    def shared(self) -> Shared:
+        """The present state, its reference and what is on show."""
+        return Shared(self.history.past[-1], self.history.against, self.look)
+
+    def _share(self, message: Mapping[str, Any]) -> Message:
+        stage, shared = self.asker.stage, self.shared()
+        text, content = shared.to_text(stage), shared.to_dict(stage)
+        return {"kind": "shared", "link": text, "name": stage.task.name, "content": content}
+
+    def _open_state(self, message: Mapping[str, Any]) -> None:
+        shared = Shared.read(message.get("state"), self.asker.stage)
+        self.history.open(shared.now, shared.reference)
+        self._check(self.history.scored(self.history.against))
+        head = shared.look.get("attend")
+        self.look, self.attended = shared.look, (head[0], head[1]) if head else None
 
     def code(self, *, every: bool = False) -> str:
         """Lines of Python that give the numbers on the screen."""
@@ -448,10 +468,20 @@ def _restore(session: Session, message: Mapping[str, Any]) -> None:
     session.history.push(kept)
 
 
+_ANSWERED: dict[str, Callable[[Session, Mapping[str, Any]], Message]] = {
+    "code": lambda session, message: {
+        "kind": "code",
+        "code": session.code(every=bool(message.get("all"))),
+    },
+    "share": lambda session, message: session._share(message),
+}
+"""Questions, which change nothing and are answered to the page that asked."""
+
 _OF_HISTORY: dict[str, Callable[[Session, Mapping[str, Any]], None]] = {
     "undo": lambda session, message: session.history.undo(),
     "redo": lambda session, message: session.history.redo(),
     "reset": lambda session, message: session.history.push(session.history.start),
+    "open": lambda session, message: session._open_state(message),
     "keep": lambda session, message: session._keep(message),
     "restore": _restore,
     "forget": lambda session, message: session.history.forget(session._number(message)),

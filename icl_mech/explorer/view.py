@@ -1,7 +1,7 @@
 """`explore`: an `Explorer` of a model and a task - a widget in Jupyter, a page from `icl-mech explore`, values in Python."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from icl_mech._files import replace_file
-from icl_mech.errors import PromptError, RunError
+from icl_mech.errors import IclMechError, PromptError, RunError
 from icl_mech.explorer.actions import Stage
 from icl_mech.explorer.asking import Asker
 from icl_mech.explorer.changes import KINDS
@@ -19,6 +19,7 @@ from icl_mech.explorer.history import History
 from icl_mech.explorer.over_all import OverAll, over_all
 from icl_mech.explorer.pace import fastest
 from icl_mech.explorer.session import Session
+from icl_mech.explorer.sharing import source
 from icl_mech.explorer.widget import bundle
 from icl_mech.interventions import Intervention
 from icl_mech.measurements.demonstrations import check_demonstrations
@@ -129,6 +130,31 @@ class Explorer:
         """
         _write(Path(expanduser(folder)) / HISTORY, self.session)
 
+    def share(self) -> str:
+        """The state on the screen as a line of text, which `open` and `explore(..., state=)` read."""
+        return self.session.shared().to_text(self.session.asker.stage)
+
+    def save_state(self, file: str | Path) -> None:
+        """Write the state on the screen, with its reference, to a JSON file.
+
+        Raises:
+            RunError: the file cannot be written.
+        """
+        content = self.session.shared().to_dict(self.session.asker.stage)
+        text = json.dumps(content, indent=1, ensure_ascii=False)
+        replace_file(Path(expanduser(file)), text.encode(), RunError)
+
+    def open(self, state: str | Path | Mapping[str, object]) -> "Explorer":
+        """Make a shared state the present one, as one step that can be undone.
+
+        Args:
+            state: A line of text from `share`, a link, a file, or its content.
+
+        Raises:
+            IclMechError: it is damaged, or belongs to another task or model; nothing changes.
+        """
+        return self.do("open", state=source(state))
+
     def close(self) -> None:
         """Stop the worker; the history stays."""
         self.session.close()
@@ -143,6 +169,7 @@ def explore(
     shots: int | None = None,
     seed: int = 0,
     history: str | Path | None = None,
+    state: str | Path | Mapping[str, object] | None = None,
     threads: int | None = None,
 ) -> Explorer:
     """Change a prompt or a layer by hand, and see what it does.
@@ -159,11 +186,12 @@ def explore(
         shots: Demonstrations per class of a task (default 1); for free-form answers, in total (default 4).
         seed: Seed with which its texts are drawn.
         history: Folder written by `Explorer.save`, to continue from.
+        state: Shared state to open, see `Explorer.open`.
         threads: Number of torch threads; None: as many as are fastest in a few passes at the start.
 
     Raises:
         PromptError: the prompts are texts, or each has its own demonstrations.
-        RunError: the folder holds a history of another model or task.
+        RunError: the folder holds a history, or `state` is a state, of another model or task.
     """
     if isinstance(prompts, PromptBatch):
         resolved, batch = _task_of(prompts, task), prompts
@@ -177,7 +205,14 @@ def explore(
     lines = (*known, f"model = ...  # {adapted.info.name}")[0], _task_line(resolved)
     if threads is None:
         threads = fastest(adapted, asker, start)
-    return Explorer(Session(asker, past, lines=lines, threads=threads))
+    view = Explorer(Session(asker, past, lines=lines, threads=threads))
+    if state is None:
+        return view
+    try:
+        return view.open(state)
+    except IclMechError:
+        view.close()
+        raise
 
 
 def _asked(model: LanguageModel, task: Task, batch: PromptBatch) -> tuple[Asker, Experiment]:

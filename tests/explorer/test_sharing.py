@@ -1,0 +1,311 @@
+"""A state as a link, a file and a page: what comes back, what is refused, and that nothing changes by it."""
+
+import json
+import random
+
+import pytest
+
+import icl_mech as icl
+from icl_mech.errors import IclMechError, RunError
+from icl_mech.explorer import sharing
+from icl_mech.tasks import Task
+from tests.explorer.cases import (
+    EVERY,
+    OPEN,
+    TASK,
+    Page,
+    model_of,
+    opened,
+    opened_open,
+    random_action,
+)
+from tests.said import Words
+
+WORDS = Words(__file__)
+
+
+@pytest.fixture(scope="module")
+def view():
+    own = opened()
+    yield own
+    own.close()
+
+
+@pytest.fixture(scope="module")
+def other():
+    own = opened()
+    yield own
+    own.close()
+
+
+def fresh(view):
+    """The view as it began."""
+    history = view.session.history
+    view.do("reset")
+    while history.named:
+        view.do("forget", index=0)
+    view.session.look, view.session.attended = {}, None
+    return view
+
+
+def content(view):
+    return view.session.shared().to_dict(view.session.asker.stage)
+
+
+@pytest.mark.parametrize("what", EVERY)
+def test_a_state_comes_back(view, other, what):
+    fresh(view), fresh(other)
+    for action in EVERY[what]:
+        view.session.do(action)
+    text = view.share()
+    assert other.open(text).experiment == view.experiment
+    assert other.session.history.compared == view.session.history.compared
+    assert other.session.history.reference is None
+    assert other.open(f'view.open("{text}")').experiment == view.experiment
+    assert other.open(f"http://127.0.0.1:1234/?token=ab#{text}").experiment == view.experiment
+    assert other.open(json.dumps(content(view))).experiment == view.experiment
+    assert other.share() == text
+
+
+def test_a_file_and_a_new_explorer(view, tmp_path):
+    fresh(view).flip(0).isolate(range(2))
+    view.save_state(tmp_path / "state.json")
+    again = opened(state=tmp_path / "state.json")
+    assert again.experiment == view.experiment
+    assert again.undo().experiment == again.session.history.start
+    again.close()
+    for state in (str(tmp_path / "state.json"), view.share()):
+        again = opened(state=state)
+        assert again.experiment == view.experiment
+        again.close()
+    with WORDS.raises(RunError, "no_file"):
+        opened(state=tmp_path / "none.json")
+    with WORDS.raises(RunError, "cannot_write"):
+        view.save_state(tmp_path)
+
+
+def test_one_step_that_is_undone_whole(view, other):
+    fresh(view).flip(0).do("keep", name="mine").do("reference", index=0).zero_head(1, 2)
+    fresh(other).flip(1)
+    before, history = other.experiment, other.session.history
+    other.open(view.share())
+    assert [name for name, _ in history.named] == ["shared"]
+    assert history.compared == view.session.history.compared
+    other.undo()
+    assert (other.experiment, history.reference) == (before, None)
+    other.do("redo")
+    assert (other.experiment, history.reference) == (view.experiment, 0)
+    other.do("keep", name="shared 2").do("reset").do("reference", index=None).open(view.share())
+    assert [name for name, _ in history.named] == ["shared", "shared 2"]
+    assert history.reference == 0
+    other.undo().flip(2).undo().do("redo")
+    assert history.reference is None
+
+
+def test_two_references_of_one_name(view, other):
+    fresh(view).flip(0).do("keep").do("reference", index=0).zero_head(1, 2)
+    first = view.share()
+    fresh(view).flip(1).do("keep").do("reference", index=0).zero_head(1, 2)
+    fresh(other).open(first).open(view.share())
+    assert [name for name, _ in other.session.history.named] == ["shared", "shared 2"]
+    assert other.session.history.compared == view.session.history.compared
+
+
+def test_another_set_of_queries(view):
+    """A query of one's set keeps its number, another is asked as if it was typed in."""
+    fresh(view).do("query", number=3)
+    fewer = icl.explore(model_of(), TASK, n=2, seed=3, threads=1)
+    fewer.open(view.share())
+    assert fewer.experiment.demos == view.experiment.demos
+    assert fewer.experiment.query.text == view.experiment.query.text
+    texts = [query.text for query in fewer.session.asker.stage.queries]
+    number = fewer.experiment.query.number
+    assert number is None or texts[number] == view.experiment.query.text
+    # Its own start had other demonstrations: what it was compared with is kept.
+    assert fewer.session.history.compared.demos == view.session.history.start.demos
+    assert fewer.undo().experiment == fewer.session.history.start
+    fewer.close()
+
+
+def test_open_answers_come_back():
+    one, other = opened_open(), opened_open()
+    one.flip(0).answer(1, "movie").do("query", number=2)
+    other.open(one.share())
+    assert other.experiment == one.experiment
+    for change in ({"words": []}, {"words": ["a", "a"]}, {"shown": 7}, {"true": 1}):
+        saved = content(one)
+        saved["now"]["demos"][0] |= change
+        with pytest.raises(RunError):
+            other.open(saved)
+    one.close()
+    other.close()
+
+
+def test_what_is_on_show_comes_back(view, other):
+    page, there = Page(fresh(view)), Page(fresh(other))
+    look = {"layer": 2, "token": 5, "mode": "out", "calibrated": True, "attend": [1, 2]}
+    page.do("share", look={**look, "unknown": 1, "heads": "x" * 999})
+    shared = page.heard[-1]
+    assert (shared["kind"], shared["name"]) == ("shared", "stories")
+    assert shared["content"]["look"] == look
+    json.dumps(shared)
+    generation = view.session.generation
+    there.do("open", state=shared["content"])
+    there.settled()
+    kinds = [kind for kind in there.kinds() if kind in ("state", "look", "part")]
+    assert kinds[:3] == ["state", "look", "part"]
+    assert next(own for own in there.heard if own["kind"] == "look")["look"] == look
+    assert there.parts()["attention"]["head"] == 2
+    assert view.session.generation == generation, "sharing changes nothing"
+    view.session.leave(page.hear)
+    other.session.leave(there.hear)
+
+
+def test_another_task_or_model_is_refused_by_name(view):
+    task = Task("tales", TASK.template, TASK.labels, TASK.train, TASK.test)
+    labels = Task("stories", TASK.template, ("A", "B", "C"), TASK.train, TASK.test)
+    before = fresh(view).experiment
+    for wrong, words in ((task, "another_task"), (labels, "other_labels"), (OPEN, "open_task")):
+        own = icl.explore(model_of(), wrong, n=3, threads=1)
+        with WORDS.raises(RunError, words):
+            view.open(own.share())
+        own.close()
+    saved = content(view)
+    with WORDS.raises(RunError, "another_model"):
+        view.open({**saved, "model": "gpt-17"})
+    assert view.experiment == before
+
+
+def changed(saved, path, value):
+    own = json.loads(json.dumps(saved))
+    place = own
+    for step in path[:-1]:
+        place = place[step]
+    if value is KeyError:
+        del place[path[-1]]
+    else:
+        place[path[-1]] = value
+    return own
+
+
+WRONG = {
+    "a text that is none": (("now", "demos", 0, "text"), 7),
+    "a blank text": (("now", "demos", 0, "text"), "  "),
+    "half a surrogate": (("now", "query", "text"), "\ud800"),
+    "a class too far": (("now", "demos", 1, "shown"), 3),
+    "a class that is true": (("now", "demos", 1, "shown"), True),
+    "no answer": (("now", "query", "answer"), KeyError),
+    "no demonstrations": (("now", "demos"), None),
+    "too many": (("now", "demos"), [{"text": "a", "shown": 0, "true": 0}] * 65),
+    "another member": (("now", "demos", 0, "__class__"), "x"),
+    "open words": (("now", "demos", 0, "words"), ["a"]),
+    "a layer too far": (("now", "changes", 0, "layers"), [0, 3]),
+    "half a range": (("now", "changes", 0, "layers"), [0]),
+    "a change that is none": (("now", "changes", 0, "what"), "explode"),
+    "a demonstration too far": (
+        ("now", "changes", 0),
+        {"what": "hide", "layers": [0, 1], "demo": 9},
+    ),
+    "a head too far": (("now", "changes", 0), {"what": "heads", "heads": [[1, 4]]}),
+    "heads of nothing": (("now", "changes", 0), {"what": "heads"}),
+    "not a factor": (
+        ("now", "changes", 0),
+        {"what": "reweight", "layers": [0, 1], "factor": float("nan")},
+    ),
+    "a token too far": (
+        ("now", "changes", 0),
+        {"what": "token", "layers": [0, 1], "demo": 0, "token": 99},
+    ),
+    "an action": (("now", "changes", 0, "do"), "reset"),
+    "no reference": (("reference",), KeyError),
+    "a reference too long": (("reference", "demos", 0, "text"), "word " * 30_000),
+    "a strange look": (("look", "mode"), "sideways"),
+    "a strange head": (("look", "attend"), [1, 2, 3]),
+    "another format": (("format",), "icl_mech explorer state 2"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_a_damaged_state_is_refused_and_changes_nothing(view, what):
+    fresh(view).isolate(range(2)).do("keep")
+    page = Page(view)
+    page.do("share", look={"layer": 1, "mode": "into"})
+    saved, history = page.heard[-1]["content"], view.session.history
+    before = json.dumps(history.to_dict())
+    generation = view.session.generation
+    with WORDS.raises(IclMechError, what):
+        view.open(changed(saved, *WRONG[what]))
+    page.do("open", state=changed(saved, *WRONG[what]))
+    assert page.heard[-1]["kind"] == "error"
+    assert json.dumps(history.to_dict()) == before
+    assert view.session.generation == generation
+    view.session.leave(page.hear)
+
+
+def test_a_damaged_line_is_refused(view):
+    text = fresh(view).flip(0).share()
+    bomb = sharing.MARK + sharing.letters("[" * 3_000_000)
+    damaged = {
+        "half of it": text[: len(text) // 2],
+        "no letters": sharing.MARK,
+        "no state": sharing.MARK + "A" * 50,
+        "too long": bomb,
+        "no object": sharing.MARK + sharing.letters("[1]"),
+        "deep": "{" + '"a":[' * 90_000,
+    }
+    for what, wrong in damaged.items():
+        with WORDS.raises(RunError, what):
+            view.open(wrong)
+    for wrong in (None, 7, [], {}):
+        with pytest.raises(RunError):
+            view.do("open", state=wrong)
+
+
+def test_a_thousand_mutations_of_a_line_never_raise_anything_else(view):
+    rng = random.Random(4)
+    text = fresh(view).flip(0).isolate(range(2)).share()
+    saved = json.dumps(content(view))
+    for source, letters in ((text, "aZ09-_."), (saved, '{}[]",:0x\\u ')):
+        for _ in range(500):
+            own = [*source]
+            for _ in range(rng.randrange(1, 4)):
+                own[rng.randrange(len(own))] = rng.choice(letters)
+            try:
+                sharing.Shared.read("".join(own), view.session.asker.stage)
+            except RunError:
+                continue
+
+
+@pytest.mark.slow
+def test_random_states_come_back(view, other):
+    rng = random.Random(5)
+    fresh(view), fresh(other)
+    for _ in range(150):
+        try:
+            view.session.do(random_action(rng, view.experiment))
+        except RunError:
+            continue
+        assert other.open(view.share()).experiment == view.experiment
+
+
+def test_sixty_four_demonstrations_fit_in_a_message():
+    from icl_mech.explorer.experiment import Demo, Experiment, Query
+    from icl_mech.explorer.session import LONGEST
+
+    rng = random.Random(6)
+    words = ["".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=6)) for _ in range(3000)]
+    stage = opened_stage()
+    demos = tuple(Demo(" ".join(rng.choices(words, k=60)), 0, 1) for _ in range(64))
+    shared = sharing.Shared(
+        Experiment(demos, Query("q", 0)), Experiment(demos[::-1], Query("q", 0))
+    )
+    message = {"do": "open", "state": shared.to_dict(stage)}
+    assert len(json.dumps(message)) < LONGEST
+    assert len(shared.to_text(stage)) < LONGEST / 2
+    assert sharing.Shared.read(shared.to_text(stage), stage).now == shared.now
+
+
+def opened_stage():
+    from tests.explorer.cases import asked
+
+    return asked()[0].stage
