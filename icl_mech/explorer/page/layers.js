@@ -196,21 +196,6 @@ function layersView(app) {
     heads.draw(state, g);
   }
 
-  /** A heading takes as many lines as its legend needs at this width; if that has changed, draw again. */
-  function fits() {
-    const heads = [...over.querySelectorAll(".ex-track-head")], was = JSON.stringify(tall);
-    for (const [name, track] of Object.entries({ flow: g.flow, lens: g.lens })) {
-      tall[name] = heads.find(own => own.style.top === `${track.head}px`)?.offsetHeight || tall[name];
-    }
-    return JSON.stringify(tall) === was;
-  }
-
-  /** Old drawings stay, pale, until new ones arrive. */
-  function fill(name, parts, ...children) {
-    groups[name].replaceChildren(...children.flat(Infinity).filter(Boolean));
-    groups[name].classList.toggle("ex-stale", parts.some(part => app.parts[part] && !app.fresh.has(part)));
-  }
-
   function title(track, words, more, keys = [], control = null) {
     track.title = make("div", { class: "ex-track-head", style: { top: `${track.head}px`, left: `${g.left}px`, right: `${g.right}px` } },
       make("h3", {}, words, more && make("span", {}, more)), control, make("span", { class: "ex-keys" }, keys));
@@ -228,11 +213,6 @@ function layersView(app) {
   function fill(name, parts, ...children) {
     groups[name].replaceChildren(...children.flat(Infinity).filter(Boolean));
     groups[name].classList.toggle("ex-stale", parts.some(part => app.parts[part] && !app.fresh.has(part)));
-  }
-
-  function title(track, words, more, keys = [], control = null) {
-    over.append(make("div", { class: "ex-track-head", style: { top: `${track.head}px`, left: `${g.left}px`, right: `${g.right}px` } },
-      make("h3", {}, words, more && make("span", {}, more)), control, make("span", { class: "ex-keys" }, keys)));
   }
 
   function drawGrid(state) {
