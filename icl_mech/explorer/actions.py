@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from icl_mech.errors import RunError, near_matches
-from icl_mech.explorer.changes import KINDS, Change
+from icl_mech.explorer.changes import KINDS, OF_DEMONSTRATIONS, Change
 from icl_mech.explorer.experiment import Demo, Experiment, Query
 from icl_mech.models import ModelInfo
 from icl_mech.tasks import Task
@@ -33,12 +33,14 @@ class Stage:
         info: Facts about the model.
         queries: The set of queries.
         first: Returns the first token of a free-form answer.
+        shared: The queries had these demonstrations before they were opened here.
     """
 
     task: Task
     info: ModelInfo
     queries: tuple[Query, ...]
     first: Callable[[str], object] = lambda word: word
+    shared: bool = True
 
     @property
     def relation(self) -> bool:
@@ -137,14 +139,12 @@ def _rearranged(
     changes = [
         change if change.demo is None else replace(change, demo=new[change.demo])
         for change in experiment.changes
-        if change.demo is None or new[change.demo] is not None
+        if (demos or change.what not in OF_DEMONSTRATIONS)
+        and (change.demo is None or new[change.demo] is not None)
     ]
     dropped = len(experiment.changes) - len(changes)
-    note = (
-        f"Also removed: {dropped} change{'s' * (dropped > 1)} of this demonstration."
-        if dropped
-        else ""
-    )
+    of = "this demonstration" if demos else "demonstrations"
+    note = f"Also removed: {dropped} change{'s' * (dropped > 1)} of {of}." if dropped else ""
     return replace(experiment, demos=tuple(demos), changes=tuple(changes)), note
 
 
@@ -190,8 +190,6 @@ def _edit(experiment: Experiment, action: Action, stage: Stage) -> Done:
 
 def _drop(experiment: Experiment, action: Action, stage: Stage) -> Done:
     number = _whole(action, "demo", len(experiment.demos), "demonstration")
-    if len(experiment.demos) == 1:
-        raise RunError("The last demonstration cannot be removed.")
     demos = [demo for index, demo in enumerate(experiment.demos) if index != number]
     moved = {index: index - 1 for index in range(number + 1, len(experiment.demos))}
     return _rearranged(experiment, demos, {**moved, number: None})
@@ -281,6 +279,8 @@ def _range(experiment: Experiment, action: Action, stage: Stage) -> Done:
     if not isinstance(what, str) or what not in KINDS or what == "heads":
         known = [name for name in KINDS if name != "heads"]
         raise RunError(f"There is no kind of change {what!r}. {near_matches(str(what), known)}")
+    if what in OF_DEMONSTRATIONS and not experiment.demos:
+        raise RunError("There is no demonstration that this could change; add one first.")
     demo = token = None
     needs = KINDS[what].needs
     if needs == "demo" or (needs == "token" and action.get("demo") is not None):

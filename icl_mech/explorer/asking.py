@@ -92,7 +92,7 @@ class Asker:
         """Start with an empty cache."""
         self.model, self.stage = model, stage
         self.runs = _runs(model)
-        self.board = Board(self)
+        self.board = Board(model, stage, self.changes)
         self.known: OrderedDict[tuple[object, ...], dict[str, Any]] = OrderedDict()
         self.pinned: set[Experiment] = set()
         self.epoch = 0
@@ -121,6 +121,7 @@ class Asker:
                 self._state, self.epoch = state, self.epoch + 1
                 self.known.clear()
                 self.runs = _runs(self.model)
+                self.board = Board(self.model, self.stage, self.changes)
 
     # --- prompts and changes ---
 
@@ -319,23 +320,22 @@ class Asker:
         return {"true": true, "false": false}
 
     def flow(self, experiment: Experiment) -> dict[str, Any]:
-        """Flow by layer and saliency of every edge, from one backward pass."""
+        """Flow by layer, if there are demonstrations, and saliency of every edge, from one backward pass."""
         prompts = self.prompts(experiment)
         changes = self.changes(experiment, prompts)
-        report = measure(
-            self.model, prompts, Flow(), SaliencyMaps(), interventions=changes, progress=False
-        )
+        what: list[Any] = [SaliencyMaps(), *([Flow()] if experiment.demos else [])]
+        report = measure(self.model, prompts, *what, interventions=changes, progress=False)
         saliency: SaliencyMapsResult = report[SaliencyMapsResult]
-        scores: FlowScores = report[FlowScores]
+        scores: FlowScores | None = report[FlowScores] if experiment.demos else None
         maps = saliency.values[0].float().tril(-1)
         top = float(maps.max())
         # 255 log steps below the largest edge of all layers.
         steps = (maps / max(top, 1e-30)).clamp(min=1e-30).log10() / DECADES + 1
         random = None
-        if scores.null is not None:
+        if scores is not None and scores.null is not None:
             random = rounded(scores.sel("null_share", score="pq").values)
         return {
-            "values": rounded(scores.values),
+            "values": [] if scores is None else rounded(scores.values),
             "random": random,
             "top": top,
             "maps": packed(steps.clamp(0, 1)),

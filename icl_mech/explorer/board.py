@@ -6,7 +6,7 @@ Its last entry is the answer: the probability of the true one, and the class wit
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -14,21 +14,22 @@ from icl_mech._typing import Float, Tensor
 from icl_mech.bars import Bar
 from icl_mech.engine import Overall, run
 from icl_mech.errors import IclMechError
-from icl_mech.explorer.experiment import Experiment
+from icl_mech.explorer.actions import Stage
+from icl_mech.explorer.experiment import Experiment, Query
 from icl_mech.interventions import Intervention
 from icl_mech.measurements.lens.residuals import LayerLensReading
-from icl_mech.models import ModelInfo, Site
+from icl_mech.models import LanguageModel, ModelInfo, Site
 from icl_mech.prompts import PromptBatch
 from icl_mech.segments import Segment
-
-if TYPE_CHECKING:
-    from icl_mech.explorer.asking import Asker
 
 TOGETHER = 5
 """Queries per batch; after each batch the run can be stopped."""
 
 KEPT = 64
 """Maximum number of cached experiments."""
+
+Changes = Callable[[Experiment, PromptBatch, Sequence[Query]], list[Intervention]]
+"""The interventions of an experiment on prompts with these queries."""
 
 Lens = Float[Tensor, "entry label"]
 """Logits of the label words."""
@@ -84,9 +85,9 @@ class _Streamed(LayerLensReading):
 class Board:
     """Lenses of all queries, by experiment."""
 
-    def __init__(self, asker: "Asker") -> None:
+    def __init__(self, model: LanguageModel, stage: Stage, changes: Changes) -> None:
         """Start with nothing measured."""
-        self.asker = asker
+        self.model, self.stage, self.changes = model, stage, changes
         self._known: OrderedDict[tuple[object, ...], Lenses] = OrderedDict()
 
     def lenses(
@@ -108,7 +109,7 @@ class Board:
         """
         known = self._of(experiment)
         tell(dict(known))
-        left = [n for n in range(len(self.asker.stage.queries)) if n not in known]
+        left = [n for n in range(len(self.stage.queries)) if n not in known]
         if not left:
             return known
         asked = self._possible(experiment, left)
@@ -134,7 +135,7 @@ class Board:
         reading = _Streamed()
 
         def heard(share: float, words: str) -> None:
-            done = reading.finished(self.asker.model.info)
+            done = reading.finished(self.model.info)
             more: Lenses = {asked[index]: lens for index, lens in done.items()}
             known.update(more)
             if more:
@@ -142,10 +143,10 @@ class Board:
 
         prompts, changes = self._prompts(experiment, asked)
         with Overall("board", True, Telling(heard, stop)):
-            run(self.asker.model, prompts, [reading], changes, batch_size=TOGETHER)
+            run(self.model, prompts, [reading], changes, batch_size=TOGETHER)
 
     def _of(self, experiment: Experiment) -> Lenses:
-        key = self.asker.epoch, experiment.demos, experiment.changes, experiment.choices
+        key = experiment.demos, experiment.changes, experiment.choices
         known = self._known.setdefault(key, {})
         self._known.move_to_end(key)
         while len(self._known) > KEPT:
@@ -155,10 +156,9 @@ class Board:
     def _prompts(
         self, experiment: Experiment, numbers: Sequence[int]
     ) -> tuple[PromptBatch, list[Intervention]]:
-        asker = self.asker
-        queries = [asker.stage.queries[number] for number in numbers]
-        prompts = experiment.prompts(asker.stage.task, asker.model, queries)
-        return prompts, asker.changes(experiment, prompts, queries)
+        queries = [self.stage.queries[number] for number in numbers]
+        prompts = experiment.prompts(self.stage.task, self.model, queries)
+        return prompts, self.changes(experiment, prompts, queries)
 
     def _possible(self, experiment: Experiment, numbers: Sequence[int]) -> list[int]:
         """The queries that differ from every demonstration and have the tokens of all changes."""

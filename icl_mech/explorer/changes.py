@@ -156,6 +156,9 @@ KINDS: dict[str, Kind] = {
 }
 """Kinds by name; the first is the default of a drag. Heads are chosen one by one, not by a range of layers."""
 
+OF_DEMONSTRATIONS = tuple(name for name in KINDS if name not in ("token", "heads"))
+"""Kinds that need a demonstration."""
+
 
 def interventions(
     changes: Sequence[Change], prompts: PromptBatch, info: ModelInfo, others: Others

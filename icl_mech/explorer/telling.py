@@ -63,6 +63,7 @@ def described(asker: Asker, history: History) -> dict[str, Any]:
         "kinds": chosen(of_answers=stage.task.is_open),
         "title": now.title(history.start),
         "started": now == history.start,
+        "compared": now != history.compared,
         "undo": len(history.past) > 1,
         "redo": bool(history.future),
         "named": kept,
@@ -71,5 +72,5 @@ def described(asker: Asker, history: History) -> dict[str, Any]:
             "name": "start" if named is None else history.named[named][0],
         },
         "n": len(stage.queries),
-        "shared": True,
+        "shared": stage.shared,
     }

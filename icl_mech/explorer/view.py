@@ -22,7 +22,6 @@ from icl_mech.explorer.session import Session
 from icl_mech.explorer.sharing import source
 from icl_mech.explorer.widget import bundle
 from icl_mech.interventions import Intervention
-from icl_mech.measurements.demonstrations import check_demonstrations
 from icl_mech.models import LanguageModel, adapt
 from icl_mech.prompts import PromptBatch, build_prompt_pairs, build_prompts
 from icl_mech.prompts.encoding import TextTokenizer
@@ -34,6 +33,9 @@ HISTORY = "history.json"
 
 QUERIES = 24
 """Default number of queries of a task."""
+
+FIRST = "Each of the prompts has demonstrations of its own; here those of the first stand before all queries."
+"""Note on prompts with `demonstrations="per_prompt"`."""
 
 SHOTS = 4
 """Default number of demonstrations of a task with free-form answers."""
@@ -179,8 +181,8 @@ def explore(
 
     Args:
         model: TransformerBridge, HookedTransformer or adapted model.
-        prompts: A task with classes or free-form answers, or prompts of one that share their demonstrations
-            (`build_prompts`).
+        prompts: A task with classes or free-form answers, or prompts of one (`build_prompts`); if each has its own
+            demonstrations, those of the first stand before all queries.
         task: The task of given prompts, if it is not a built-in one.
         n: Number of queries of a task (default 24).
         shots: Demonstrations per class of a task (default 1); for free-form answers, in total (default 4).
@@ -190,7 +192,7 @@ def explore(
         threads: Number of torch threads; None: as many as are fastest in a few passes at the start.
 
     Raises:
-        PromptError: the prompts are texts, or each has its own demonstrations.
+        PromptError: the prompts are texts or chats, or cannot be built again from their task.
         RunError: the folder holds a history, or `state` is a state, of another model or task.
     """
     if isinstance(prompts, PromptBatch):
@@ -205,7 +207,9 @@ def explore(
     lines = (*known, f"model = ...  # {adapted.info.name}")[0], _task_line(resolved)
     if threads is None:
         threads = fastest(adapted, asker, start)
-    view = Explorer(Session(asker, past, lines=lines, threads=threads))
+    session = Session(asker, past, lines=lines, threads=threads)
+    session.note = "" if asker.stage.shared else FIRST
+    view = Explorer(session)
     if state is None:
         return view
     try:
@@ -217,9 +221,9 @@ def explore(
 
 def _asked(model: LanguageModel, task: Task, batch: PromptBatch) -> tuple[Asker, Experiment]:
     """The asker for prompts of a task, and the first prompt as an experiment."""
-    start, queries = _first(task, batch, model.tokenizer)
+    start, queries, shared = _first(task, batch, model.tokenizer)
     reader = TextTokenizer(model.tokenizer)
-    stage = Stage(task, model.info, queries, partial(_first_token, reader))
+    stage = Stage(task, model.info, queries, partial(_first_token, reader), shared)
     if task.is_open:
         start, queries = _open(start, stage, model)
     if "chat" in batch.source:
@@ -233,7 +237,8 @@ def _asked(model: LanguageModel, task: Task, batch: PromptBatch) -> tuple[Asker,
             f"The label words of these prompts are scored as whole words ({max(batch.score, built.score)}), but the explorer "
             "compares their first tokens. Give labels that begin with different tokens, or use predict."
         )
-    if any(prompt.tokens != given.tokens for prompt, given in zip(built, batch, strict=True)):
+    compared = zip(built, batch, strict=True) if shared else [(built[0], batch[0])]
+    if any(prompt.tokens != given.tokens for prompt, given in compared):
         raise PromptError(
             f"These prompts differ from those that task {task.name!r} builds from their texts, so they cannot be "
             "edited; give the task with the template they were built with (task=...)."
@@ -315,12 +320,6 @@ def _task_of(prompts: PromptBatch, task: Task | str | None) -> Task:
             f"The answers of these prompts are scored against the {prompts.answer_kind}, but the explorer edits "
             "demonstrations. Give prompts of a task with label words or free-form answers."
         )
-    check_demonstrations(prompts, "The explorer")
-    if any(prompt.label_positions != prompts[0].label_positions for prompt in prompts):
-        raise PromptError(
-            "Each of these prompts has its own demonstrations, but the explorer runs all queries after the same "
-            'ones. Build them with demonstrations="shared".'
-        )
     name = prompts.source.get("task", {}).get("name")
     if task is None and name not in {known.name for known in known_tasks()}:
         raise PromptError(f"The task {name!r} is not a built-in one; give it with task=.")
@@ -329,19 +328,21 @@ def _task_of(prompts: PromptBatch, task: Task | str | None) -> Task:
 
 def _first(
     task: Task, prompts: PromptBatch, tokenizer: object
-) -> tuple[Experiment, tuple[Query, ...]]:
-    """The first prompt as an experiment, and all queries."""
+) -> tuple[Experiment, tuple[Query, ...], bool]:
+    """The first prompt as an experiment, all queries, and whether they share its demonstrations."""
     known = {example.keys: example for example in (*task.train, *task.test)}
     asked = [prompt.examples(tokenizer) for prompt in prompts]
     demos = []
     for example in asked[0][0]:
         true = known.get(example.keys, example).label
         demos.append(Demo(example.text, example.label, true, example.text2, example.answers))
+    shared = all(shown == asked[0][0] for shown, _ in asked)
+    taken = {key for example in asked[0][0] for key in example.keys if not shared}
     queries = [
         Query(q.text, q.label, number, q.text2, q.answers[:1], q.answers[1:])
-        for number, (_, q) in enumerate(asked)
+        for number, q in enumerate(q for _, q in asked if not taken.intersection(q.keys))
     ]
-    return Experiment(tuple(demos), queries[0]), tuple(queries)
+    return Experiment(tuple(demos), queries[0]), tuple(queries), shared
 
 
 def _task_line(task: Task) -> str:
@@ -392,11 +393,7 @@ def _check(experiment: Experiment, stage: Stage, file: Path) -> None:
     names, info = stage.task.labels, stage.info
     labels = [(experiment.query.answer, experiment.query.words)]
     labels += [(c, demo.words) for demo in experiment.demos for c in (demo.shown, demo.true)]
-    fits = [
-        bool(experiment.demos),
-        len(experiment.query.words) <= 2,
-        not any(d.true for d in experiment.demos if d.words),
-    ]
+    fits = [len(experiment.query.words) <= 2, not any(d.true for d in experiment.demos if d.words)]
     fits += [
         bool(str(text).strip())
         for text in (experiment.query.text, *(d.text for d in experiment.demos))

@@ -70,7 +70,7 @@ def asked(family="gpt2"):
     """An asker, and the experiment it starts with."""
     model = model_of(family)
     adapted = adapt(model)
-    start, queries = _first(TASK, build_prompts(TASK, model, shots=1, n=6), adapted.tokenizer)
+    start, queries, _ = _first(TASK, build_prompts(TASK, model, shots=1, n=6), adapted.tokenizer)
     return Asker(adapted, Stage(TASK, adapted.info, queries)), start
 
 

@@ -151,11 +151,20 @@ def test_what_cannot_be_is_said(begun, action, said):
         act(begun[0], action, begun[1])
 
 
-def test_the_last_demonstration_stays_and_heads_are_not_stretched(begun):
+def test_the_last_demonstration_takes_its_changes_along(begun):
     start, stage = begun
-    one = done(start, stage, {"do": "drop", "demo": 0}, {"do": "drop", "demo": 0})
-    with WORDS.raises(RunError, "last_demonstration_stays_heads"):
-        done(one, stage, {"do": "drop", "demo": 0})
+    kept = [between("token", 0, 1, demo=None, token=1), {"do": "head", "layer": 0, "head": 0}]
+    one = done(start, stage, {"do": "drop", "demo": 0}, between("isolate", 0, 1), *kept)
+    bare = done(one, stage, *[{"do": "drop", "demo": 0}] * len(one.demos))
+    assert bare.demos == ()
+    assert [change.what for change in bare.changes] == ["token", "heads"]
+    with WORDS.raises(RunError, "last_demonstration"):
+        done(bare, stage, between("isolate", 0, 1))
+    assert len(done(bare, stage, {"do": "add"}).demos) == 1
+
+
+def test_heads_are_not_stretched(begun):
+    start, stage = begun
     headed = done(start, stage, {"do": "head", "layer": 0, "head": 0})
     for action, said in (
         ({"do": "stretch", "change": 0, "from": 0, "to": 1}, "one by one"),

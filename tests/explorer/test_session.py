@@ -155,7 +155,7 @@ def test_over_all_queries_with_intervals_as_public_functions_give_them(view):
     found = next(own["data"] for own in page.heard if own["kind"] == "set")
     shares = [own["share"] for own in page.heard if own["kind"] == "progress"]
     assert shares == sorted(shares)
-    assert shares[-1] == 1.0
+    assert shares[-1] == pytest.approx(1.0)
     model, stage = model_of(), view.session.asker.stage
     sides = []
     for experiment, how in (
@@ -334,12 +334,7 @@ def test_values_in_python(view):
             lambda: icl.texts(["A river of gold. A team of two. A price of it."], model_of()),
             "against vocabulary",
         ),
-        (
-            lambda: icl.build_prompts(TASK, model_of(), n=4, demonstrations="per_prompt"),
-            "demonstrations their own",
-        ),
         (lambda: icl.build_prompts(TASK, model_of(), n=4), "built"),
-        (lambda: icl.build_prompts(TASK, model_of(), n=4, shots=0), "demonstration"),
     ],
 )
 def test_prompts_that_cannot_be_explored(given, said):
@@ -353,6 +348,62 @@ def test_prompts_of_ones_own_task_and_false_ones():
     assert not view.experiment.all_true
     assert view.prompts[0].tokens == prompts[0].tokens
     view.close()
+
+
+def test_prompts_with_demonstrations_of_their_own_run_after_those_of_the_first():
+    prompts = icl.build_prompts(TASK, model_of(), n=4, demonstrations="per_prompt")
+    assert len({prompt.tokens[: prompt.target // 2] for prompt in prompts}) > 1
+    view = icl.explore(model_of(), prompts, task=TASK, threads=1)
+    assert view.prompts[0].tokens == prompts[0].tokens
+    state = view.session.state()
+    assert (state["shared"], state["n"]) == (False, 4)
+    WORDS.exactly(state["note"], "demonstrations_their_own")
+    page = Page(view)
+    page.do("flip", demo=0)
+    page.settled()
+    assert [own["note"] for own in page.heard if own["kind"] == "state"] == [""]
+    view.close()
+
+
+def test_without_demonstrations_all_but_the_flow_is_measured():
+    prompts = icl.build_prompts(TASK, model_of(), n=4, shots=0)
+    view = icl.explore(model_of(), prompts, task=TASK, threads=1)
+    page = Page(view)
+    page.do("hello", look={"calibrated": True, "prior": True, "board": True})
+    heard = page.settled()
+    assert [own["text"] for own in heard if own["kind"] == "error"] == []
+    parts = page.parts()
+    assert parts["flow"]["values"] == []
+    assert parts["flow"]["top"] > 0
+    assert parts["prior"]["zero"] == parts["now"]["lens"]
+    expected = icl.predict(model_of(), prompts[0:1], progress=False).label_probs[0]
+    assert parts["now"]["probs"] == pytest.approx(expected.tolist(), abs=1e-3)
+    view.do("flip_all").zero_head(1, 1)
+    with WORDS.raises(RunError, "without_demonstrations"):
+        view.isolate(range(2))
+    view.do("add")
+    assert len(view.experiment.demos) == 1
+    view.isolate(range(2))
+    page.do("drop", demo=0)
+    assert [change.what for change in view.experiment.changes] == ["heads"]
+    WORDS.exactly(view.session.note, "without_demonstrations_2")
+    assert len(view.over_all().after["predictions"].predicted) == 4
+    view.close()
+
+
+def test_the_same_state_with_another_query_is_not_compared_with_itself(view):
+    assert not view.session.state()["compared"]
+    view.do("query", number=3)
+    assert not view.session.state()["compared"]
+    assert not view.session.state()["started"]
+    view.flip(0)
+    assert view.session.state()["compared"]
+    view.do("keep").do("reference", index=0)
+    assert not view.session.state()["compared"]
+    view.do("query", number=1)
+    assert not view.session.state()["compared"]
+    view.flip(1)
+    assert view.session.state()["compared"]
 
 
 def test_a_page_names_a_token_by_its_position(view):

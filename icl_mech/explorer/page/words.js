@@ -7,7 +7,7 @@ const clamp = (value, low, high) => Math.max(low, Math.min(high, value));
 const span = (a, b) => a === b ? `${a}` : `${a}–${b}`;
 const cut = (text, most) => [...text].length > most ? [...text].slice(0, most - 1).join("") + "…" : text;
 /** True if there is something to compare with: the state is not the reference itself. */
-const isCompared = state => !state.started || state.reference.index != null;
+const isCompared = state => state.compared ?? !state.started;
 const referenceName = state => state.reference.name || "start";
 /** A text about label words, adapted to free-form answers. */
 const spoken = (words, state) => state?.open ? words.replace(/\blabel( word)?/g, "answer") : words;
