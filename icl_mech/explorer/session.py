@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from icl_mech.errors import IclMechError, RunError
+from icl_mech.explorer import heads
 from icl_mech.explorer.actions import ACTIONS, act
 from icl_mech.explorer.asking import Asker
 from icl_mech.explorer.changes import extents
@@ -72,6 +73,7 @@ class Session:
         self._listeners: list[Send] = []
         self._change = threading.Condition(threading.RLock())
         self._open, self._seen, self._greeted = True, 0, 0
+        self._looks, self._looked, self._sent = 0, 0, set[Part]()
         asker.pinned.add(history.start)
         self._thread = threading.Thread(target=self._work, name="icl-mech explore", daemon=True)
         self._thread.start()
@@ -129,6 +131,10 @@ class Session:
         do, history = message["do"], self.history
         look = message.get("look")
         self.look = look if isinstance(look, Mapping) else self.look
+        if do == "look":
+            self._looks += 1
+            self._change.notify_all()
+            return
         if do == "code":
             text = self.code(every=bool(message.get("all")))
             self._tell({"kind": "code", "code": text}, send)
@@ -260,16 +266,49 @@ class Session:
         parts += [*calibrated, *kept]
         if self.attended is not None:
             parts.append(("attention", "attention {} {}".format(*self.attended), now))
-        return [*parts, ("flow", "flow", now), ("refflow", "flow", reference)]
+        return [
+            *parts,
+            *self._heads_on_show(),
+            ("flow", "flow", now),
+            ("refflow", "flow", reference),
+            *self._heads_in_reserve(),
+        ]
+
+    def _heads_on_show(self) -> list[Part]:
+        """The value of every head in the mode of the map."""
+        mode, history = self.look.get("heads"), self.history
+        # Prefix matching concerns the model alone: always asked of one experiment, it is measured once.
+        on = history.past[0] if mode == "matching" else history.now
+        return [("heads", f"heads {mode}", on)] if mode in heads.MEASURED else []
+
+    def _heads_in_reserve(self) -> list[Part]:
+        """Random heads zeroed instead, and what all heads attend to once the pointer has been among them."""
+        now, parts = self.history.now, []
+        prompt = self.asker.prompts(now)[0]
+        if heads.zeroed(now) and prompt.labels:
+            parts.append(("null", "null", now))
+        if self.look.get("rows"):
+            token = self.look.get("token")
+            within = isinstance(token, int) and 0 <= token < len(prompt)
+            parts.append(("rows", f"rows {token if within else prompt.target}", now))
+        return parts
 
     def _work(self) -> None:
         while True:
             with self._change:
-                self._change.wait_for(lambda: self.generation != self._seen or not self._open)
+                self._change.wait_for(
+                    lambda: (
+                        (self.generation, self._looks) != (self._seen, self._looked)
+                        or not self._open
+                    )
+                )
                 if not self._open:
                     return
+                if self.generation != self._seen:
+                    self._sent.clear()
                 self._seen = seen = self.generation
-                parts = self.plan()
+                self._looked = self._looks
+                parts = [part for part in self.plan() if part not in self._sent]
             try:
                 with pace(self.threads):
                     self.asker.check_current()
@@ -307,6 +346,7 @@ class Session:
                 continue
             if not self._say(seen, {"kind": "part", "gen": seen, "part": name, "data": figures}):
                 return False
+            self._sent.add((name, what, experiment))
         return True
 
     def _over_all(self, wanted: tuple[Experiment, Experiment]) -> None:

@@ -4,22 +4,31 @@
 export function mount(el, transport) {
   const root = make("div", { class: "icl-explore", tabindex: -1, role: "region", "aria-label": "Explore in-context learning" });
   const app = {
-    root, transport, state: null, parts: {}, fresh: new Set(), attention: null, set: null, progress: null,
+    root, transport, state: null, parts: {}, fresh: new Set(), attention: null, attending: null, preview: null, set: null, progress: null,
     busy: null, link: "trying", pending: null, slow: false, seq: 0, says: {}, lastPlace: "prompt",
-    look: { layer: null, token: null, mode: "roles", calibrated: false, kind: null, demo: null, row: null, all: true },
+    look: { layer: null, token: null, mode: "roles", calibrated: false, kind: null, demo: null, row: null, all: true, heads: "logit", rows: false, each: false },
   };
 
   app.act = (what, fields = {}, place = "prompt") => {
     app.lastPlace = place;
     if (app.link !== "open") return app.tell(place, "Not connected: nothing was sent.", true);
     app.says = {};
-    const { layer, token, mode } = app.look;
     app.seq += 1;
     app.pending = app.seq;
     const sent = app.seq;
     setTimeout(() => { if (app.pending === sent) { app.slow = true; app.draw("header"); } }, PATIENCE);
-    transport.send({ do: what, seq: sent, look: { layer, token, mode }, ...fields });
+    transport.send({ do: what, seq: sent, look: onShow(), ...fields });
     return undefined;
+  };
+  const onShow = () => {
+    const { layer, token, mode, heads, rows } = app.look;
+    return { layer, token, mode, heads, rows };
+  };
+  /** Say what is now on show, which makes no new state. */
+  app.looked = () => {
+    if (app.link !== "open") return;
+    app.seq += 1;
+    transport.send({ do: "look", seq: app.seq, look: onShow() });
   };
   /** Show a sentence in the section it concerns: prompt, answer, set or layers. */
   app.tell = (place, text, wrong = false) => {
