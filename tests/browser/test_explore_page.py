@@ -4,7 +4,7 @@ import base64
 
 import pytest
 
-from icl_mech.explorer import theme
+from icl_mech.explorer import heads, theme
 from tests.browser.chromium import DRAWN
 from tests.said import Words
 
@@ -59,6 +59,7 @@ def state(gen=1, shown=(0, 1), **more):
         "heads": HEADS,
         "changes": [],
         "kinds": [{"what": what, "words": words, "needs": needs} for what, words, needs in kinds],
+        "modes": heads.described(of_answers=False),
         "title": "start",
         "started": True,
         "undo": False,
@@ -107,7 +108,7 @@ class Explorer:
     def last(self):
         """The newest message without what every message has."""
         found = self.page.evaluate("window.sent.at(-1)")
-        assert set(found.pop("look")) == {"layer", "token", "mode"}
+        assert set(found.pop("look")) == {"layer", "token", "mode", "heads", "rows"}
         assert found.pop("seq") == self.page.evaluate("window.sent.length")
         return found
 

@@ -4,6 +4,7 @@ const TOP = 5;
 const HOVER_MS = 120;
 const MOST_BARS = 600;  // cells of more heads are too small for a bar of their own
 const SCALE_WIDTH = 105;
+const FINGERS = matchMedia("(pointer: coarse)");
 const NUMBERS = ["no", "one", "two", "three", "four", "five"];
 const inWords = count => NUMBERS[count] ?? String(count);
 const headName = ([layer, head]) => `${layer}.${head}`;
@@ -94,7 +95,7 @@ function headsMap(app, { fill, showsAll }) {
     if (bars) {
       const roles = Object.keys(ROLES).filter(role => state.tokens.some(token => token.r === role));
       return legend.replaceChildren(...roles.map(role => make("span", { class: "ex-key" },
-        make("svg", { width: 10, height: 10, "aria-hidden": "true" }, make("rect", { width: 10, height: 10, rx: 2, fill: roleColour(role) })), roleName(role, state))));
+        make("svg", { width: 10, height: 10, "aria-hidden": "true" }, make("rect", { width: 10, height: 10, rx: 2, fill: roleColour(role) })), g.narrow ? roleName(role, state).replace("demonstration ", "") : roleName(role, state))));
     }
     const scale = make("svg", { width: SCALE_WIDTH, height: 13, "aria-hidden": "true" },
       steps.map((step, i) => make("rect", { x: wide * i, width: wide + 0.5, height: 13, fill: colour(step) })),
@@ -175,7 +176,7 @@ function headsMap(app, { fill, showsAll }) {
 
   function drawBelow(state, own, found) {
     const contrast = app.parts.now?.contrast, said = own.signed && contrast ? `${own.mode === "change" ? "change of the " : ""}${contrast}, logits` : own.words;
-    about.textContent = `${showsAll() ? "This prompt alone: " : ""}${said}. Click a head to zero it, ⇧ click to see its attention.`;
+    about.textContent = `${showsAll() ? `This prompt alone: ${said}` : said[0].toUpperCase() + said.slice(1)}. ${FINGERS.matches ? "Tap a head to choose it" : "Click a head to zero it, ⇧ click to see its attention"}.`;
     drawChosen(state, own, found);
     drawTop(state, own, found);
     drawVersus(state);
@@ -200,7 +201,6 @@ function headsMap(app, { fill, showsAll }) {
   function select({ layer, head }) {
     look.layer = clamp(layer, 0, app.state.layers - 1);
     look.row = { head: clamp(head, 0, app.state.heads - 1) };
-    preview({ layer: look.layer, head: look.row.head });
     app.draw("layers", "prompt");
   }
 

@@ -406,7 +406,10 @@ function layersView(app) {
     return moveCursor(done.from);
   });
   svg.addEventListener("pointercancel", () => { drag = null; draw(); });
-  svg.addEventListener("pointerleave", () => { app.tip.hide(); heads.preview(null); });
+  svg.addEventListener("pointerleave", () => {
+    app.tip.hide();
+    heads.preview(null);
+  });
   tracks.addEventListener("blur", () => heads.preview(null));
 
   function stretch(change, [from, to]) {
