@@ -323,12 +323,34 @@ def _remove(experiment: Experiment, action: Action, stage: Stage) -> Done:
 
 
 def _head(experiment: Experiment, action: Action, stage: Stage) -> Done:
+    return _zeroed(experiment, {_pair(action, stage)})
+
+
+def _heads(experiment: Experiment, action: Action, stage: Stage) -> Done:
+    """Zero a group of heads; if all of them are zeroed already, none of them."""
+    pairs = action.get("heads")
+    if not isinstance(pairs, list) or not pairs:
+        raise RunError(f"heads={pairs!r} is not valid; give a list of [layer, head] pairs.")
+    group = set()
+    for pair in pairs:
+        if not isinstance(pair, list | tuple) or len(pair) != 2:
+            raise RunError(f"heads={pairs!r} is not valid; give a list of [layer, head] pairs.")
+        group.add(_pair({"layer": pair[0], "head": pair[1]}, stage))
+    zeroed = {head for change in experiment.changes for head in change.heads}
+    return _zeroed(experiment, group if group <= zeroed else group - zeroed)
+
+
+def _pair(action: Action, stage: Stage) -> tuple[int, int]:
     layer = _whole(action, "layer", stage.info.n_layers, "layer")
-    head = _whole(action, "head", stage.info.n_heads, "head")
+    return layer, _whole(action, "head", stage.info.n_heads, "head")
+
+
+def _zeroed(experiment: Experiment, turned: set[tuple[int, int]]) -> Done:
+    """Zero these heads, except for those that are zeroed already, which are restored."""
     old = [change.what for change in experiment.changes]
     number = old.index("heads") if "heads" in old else len(old)
     heads = set(experiment.changes[number].heads) if number < len(old) else set()
-    heads ^= {(layer, head)}
+    heads ^= turned
     made = [Change("heads", heads=tuple(sorted(heads)))] if heads else []
     return _changed(experiment, number, *made)
 
@@ -348,4 +370,5 @@ ACTIONS: dict[str, Callable[[Experiment, Action, Stage], Done]] = {
     "scale": _scale,
     "remove": _remove,
     "head": _head,
+    "heads": _heads,
 }

@@ -18,6 +18,7 @@ from icl_mech._typing import Float, Tensor
 from icl_mech.engine import Kept, Reading, run
 from icl_mech.engine.readings import OfEntries
 from icl_mech.errors import IclMechError
+from icl_mech.explorer import heads
 from icl_mech.explorer.actions import Stage
 from icl_mech.explorer.board import Board
 from icl_mech.explorer.changes import interventions
@@ -159,8 +160,10 @@ class Asker:
 
         return interventions(experiment.changes, prompts, self.model.info, others)
 
-    def _filled(self, made: Sequence[Intervention], prompts: PromptBatch) -> list[Intervention]:
-        """Fill patches with states from the cached run of the opposite prompt."""
+    def filled(self, experiment: Experiment) -> list[Intervention]:
+        """The experiment's changes, patches filled with states from the cached run of the opposite prompt."""
+        prompts = self.prompts(experiment)
+        made = self.changes(experiment, prompts)
         for intervention in made:
             intervention.check(self.model.info)
             intervention.check_prompts(prompts)
@@ -191,7 +194,7 @@ class Asker:
                 self.known[key] = PARTS[what](self, experiment, *more)
             self.known.move_to_end(key)
             self._let_go(KEPT, [*PARTS])
-            self._let_go(MAPS, ["flow", "attention"])
+            self._let_go(MAPS, ["flow", "attention", "rows"])
             return self.known[key]
 
     def _let_go(self, most: int, parts: Sequence[str]) -> None:
@@ -207,10 +210,13 @@ class Asker:
 
     def read(self, experiment: Experiment) -> tuple[Float[Tensor, "entry d_vocab"], Components]:
         """Logits after the embedding and each block, and what each component adds."""
-        prompts = self.prompts(experiment)
-        changes = self._filled(self.changes(experiment, prompts), prompts)
-        rows, components = self.runs.values(prompts, changes)
+        rows, components = self.runs.values(self.prompts(experiment), self.filled(experiment))
         return self._logits(rows[0]), components
+
+    def probs(self, experiment: Experiment) -> Float[Tensor, " label"]:
+        """Probabilities of the label words, without the lens."""
+        rows = self.runs.values(self.prompts(experiment), self.filled(experiment))[0][0, -1:]
+        return self._logits(rows)[0, self.labels(experiment)].softmax(-1)
 
     def _logits(self, rows: Float[Tensor, "row d_model"]) -> Float[Tensor, "row d_vocab"]:
         with torch.no_grad():
@@ -381,6 +387,12 @@ PARTS: dict[str, Callable[..., dict[str, Any]]] = {
     "prior": Asker.prior,
     "attention": Asker.attention,
     "flow": Asker.flow,
+    "heads": lambda asker, experiment, mode: {
+        "mode": mode,
+        "values": rounded(heads.values(asker, experiment, mode)),
+    },
+    "null": heads.null,
+    "rows": heads.rows,
 }
 """Parts by name, most important first."""
 

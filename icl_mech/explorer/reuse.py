@@ -121,6 +121,18 @@ class Runs:
             collected.append(reading.collect(kept))
         return collected
 
+    def read(
+        self, prompts: PromptBatch, changes: Sequence[Intervention], reading: Reading[Any], row: int
+    ) -> Any:
+        """A further readout of one prompt under changes, of no rows before `row`.
+
+        Raises:
+            IclMechError: the engine rejects the prompt or a change.
+        """
+        kept = Kept(1)
+        kept.add([0], _run_rows(self.model, self, prompts, changes, reading, row))
+        return reading.collect(kept)
+
 
 @exclusive
 def _run_plain(model: LanguageModel, runs: Runs, prompts: PromptBatch) -> PlainRun:
@@ -174,31 +186,55 @@ def _keep(entering: list[Tensor]) -> HookFunction:
 def _run_changed(
     model: LanguageModel, runs: Runs, prompts: PromptBatch, changes: Sequence[Intervention]
 ) -> Values:
-    plain, prompt = runs.plain(prompts), prompts[0]
+    plain = runs.plain(prompts)
     for change in changes:
         change.check(model.info)
         change.check_prompts(prompts)
-    layer = row = 0
+    layer = 0
     segment = Segment.build(model, prompts, [0])
     if runs.parts:
         layer = min(change.first_layer for change in changes)
         row = first_row(model, prompts, changes)
-        before = torch.arange(row)
-        rows = plain.entering[layer, row:][None].clone()
-        segment = Segment.build(
-            model,
-            prompts,
-            [0],
-            spans=[(row, len(prompt))],
-            cache=plain.cache.select(before) if row else None,
-            cached=before[None] if row else None,
-        )
+        segment = _from_row(model, plain, prompts, row)
         if layer:
+            rows = plain.entering[layer, row:][None].clone()
             segment = replace(segment, start=Resume(layer, rows))
     work = Work([_From(reading, layer) for reading in runs.readings], changes, checkpoint=False)
     values = work.values(segment)
     work.check_acted()
     return [{**below, **above} for below, above in zip(plain.values, values, strict=True)]
+
+
+def _from_row(model: LanguageModel, plain: PlainRun, prompts: PromptBatch, row: int) -> Segment:
+    """The rows of a prompt from one on, after the cached keys and values of those before."""
+    before = torch.arange(row)
+    return Segment.build(
+        model,
+        prompts,
+        [0],
+        spans=[(row, len(prompts[0]))],
+        cache=plain.cache.select(before) if row else None,
+        cached=before[None] if row else None,
+    )
+
+
+@exclusive
+def _run_rows(
+    model: LanguageModel,
+    runs: Runs,
+    prompts: PromptBatch,
+    changes: Sequence[Intervention],
+    reading: Reading[Any],
+    row: int,
+) -> dict[Site, Tensor]:
+    segment = Segment.build(model, prompts, [0])
+    if runs.parts:
+        first = first_row(model, prompts, changes)
+        segment = _from_row(model, runs.plain(prompts), prompts, min(row, first))
+    work = Work([reading], changes, checkpoint=False)
+    (values,) = work.values(segment)
+    work.check_acted()
+    return values
 
 
 def first_row(model: LanguageModel, prompts: PromptBatch, changes: Sequence[Intervention]) -> int:

@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from icl_mech.errors import IclMechError, RunError
+from icl_mech.explorer import heads
 from icl_mech.explorer.actions import ACTIONS, act
 from icl_mech.explorer.asking import Asker
 from icl_mech.explorer.board import Lenses, StoppedError, answered
@@ -287,18 +288,39 @@ class Session:
         parts = [("now", "now", now), ("ref", "now", reference)]
         if self.attended is not None:
             parts.append(("attention", "attention {} {}".format(*self.attended), now))
+        parts += self._heads_on_show()
         parts.append(("flow", "flow", now))
         parts += [(name, "now", experiment) for name, experiment in kept]
         if (
             look.get("calibrated") and not task.is_open
-        ):  # no content-free query asks for an answer of its own
+        ):  # no content-free query asks for an open answer
             parts += [("cal", "cal", now), ("refcal", "cal", reference)]
             parts += [(f"{name}cal", "cal", experiment) for name, experiment in kept]
         parts.append(("pair", "pair", now.relabelled(0, len(task.labels))))
         parts.append(("refflow", "flow", reference))
+        parts += self._heads_in_reserve()
         if look.get("board"):
             parts.append(("board", "board", now))
         return [*parts, ("prior", "prior", now)] if look.get("prior") else parts
+
+    def _heads_on_show(self) -> list[Part]:
+        """The value of every head in the mode of the map."""
+        mode, history = self.look.get("heads"), self.history
+        # Prefix matching concerns the model alone: always asked of one experiment, it is measured once.
+        on = history.past[0] if mode == "matching" else history.now
+        return [("heads", f"heads {mode}", on)] if mode in heads.MEASURED else []
+
+    def _heads_in_reserve(self) -> list[Part]:
+        """Random heads zeroed instead, and what all heads attend to once the pointer has been among them."""
+        now, parts = self.history.now, []
+        prompt = self.asker.prompts(now)[0]
+        if heads.zeroed(now) and prompt.labels:
+            parts.append(("null", "null", now))
+        if self.look.get("rows"):
+            token = self.look.get("token")
+            within = isinstance(token, int) and 0 <= token < len(prompt)
+            parts.append(("rows", f"rows {token if within else prompt.target}", now))
+        return parts
 
     def _work(self) -> None:
         while True:

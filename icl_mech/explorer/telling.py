@@ -3,6 +3,7 @@
 from dataclasses import asdict
 from typing import Any
 
+from icl_mech.explorer import heads
 from icl_mech.explorer.asking import Asker
 from icl_mech.explorer.changes import KINDS, spoken
 from icl_mech.explorer.history import History
@@ -61,6 +62,7 @@ def described(asker: Asker, history: History) -> dict[str, Any]:
         "heads": stage.info.n_heads,
         "changes": changes,
         "kinds": chosen(of_answers=stage.task.is_open),
+        "modes": heads.described(of_answers=stage.task.is_open),
         "title": now.title(history.start),
         "started": now == history.start,
         "compared": now != history.compared,

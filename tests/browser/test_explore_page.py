@@ -4,7 +4,7 @@ import base64
 
 import pytest
 
-from icl_mech.explorer import theme
+from icl_mech.explorer import heads, theme
 from tests.browser.chromium import DRAWN
 from tests.browser.contrast import weak
 from tests.said import Words
@@ -60,6 +60,7 @@ def state(gen=1, shown=(0, 1), **more):
         "heads": HEADS,
         "changes": [],
         "kinds": [{"what": what, "words": words, "needs": needs} for what, words, needs in kinds],
+        "modes": heads.described(of_answers=False),
         "title": "start",
         "started": True,
         "undo": False,
@@ -112,7 +113,8 @@ class Explorer:
     def last(self):
         """The newest message without what every message has."""
         found = self.page.evaluate("window.sent.at(-1)")
-        assert {"layer", "token", "mode", "calibrated", "board", "prior"} <= set(found.pop("look"))
+        expected = {"layer", "token", "mode", "calibrated", "board", "prior", "heads", "rows"}
+        assert set(found.pop("look")) == expected
         assert found.pop("seq") == self.page.evaluate("window.sent.length")
         return found
 

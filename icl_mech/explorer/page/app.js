@@ -1,17 +1,20 @@
 // -- The page --
 
 /** The part of the view that Python has to know, to measure what is on show first. */
-function onShow({ layer, token, mode, calibrated, lens }) {
-  return { layer, token, mode, calibrated, board: true, prior: lens !== "pair" };
+function onShow({ layer, token, mode, calibrated, lens, heads, rows }) {
+  return { layer, token, mode, calibrated, heads, rows, board: true, prior: lens !== "pair" };
 }
 
 /** Show the explorer in an element; returns a function that removes it. */
 export function mount(el, transport) {
   const root = make("div", { class: "icl-explore", tabindex: -1, role: "region", "aria-label": "Explore in-context learning" });
   const app = {
-    root, transport, state: null, parts: {}, fresh: new Set(), attention: null, set: null, board: new Map(), tried: null, progress: null,
+    root, transport, state: null, parts: {}, fresh: new Set(), attention: null, attending: null, preview: null, set: null, board: new Map(), tried: null, progress: null,
     busy: null, link: "trying", pending: null, slow: false, seq: 0, says: {}, lastPlace: "prompt",
-    look: { layer: null, token: null, mode: "roles", calibrated: false, kind: null, demo: null, row: null, all: true, lens: "classes", sort: "order", class: null },
+    look: {
+      layer: null, token: null, mode: "roles", calibrated: false, kind: null, demo: null, row: null, all: true, lens: "classes", sort: "order", class: null,
+      heads: "logit", rows: false, each: false,
+    },
   };
 
   app.act = (what, fields = {}, place = "prompt") => {
@@ -25,8 +28,12 @@ export function mount(el, transport) {
     transport.send({ do: what, seq: sent, look: onShow(app.look), ...fields });
     return undefined;
   };
-  /** Say what is now on show, so that it is measured. */
-  app.looked = () => { if (app.link === "open") transport.send({ do: "look", seq: app.seq, look: onShow(app.look) }); };
+  /** Say what is now on show, which makes no new state. */
+  app.looked = () => {
+    if (app.link !== "open") return;
+    app.seq += 1;
+    transport.send({ do: "look", seq: app.seq, look: onShow(app.look) });
+  };
   /** Show a sentence in the section it concerns: prompt, answer, set or layers. */
   app.tell = (place, text, wrong = false) => {
     app.says[place] = { text, wrong };

@@ -27,6 +27,7 @@ function hearState(app, state) {
     app.progress = null;
     for (const row of app.board.values()) row.fresh = false;
     if (old && old.n !== state.n) app.board.clear();
+    for (const name of Object.keys(app.parts)) if (name.startsWith("rows ")) delete app.parts[name];
   }
   if (old) app.parts = keptParts(app.parts, old.named, state.named);
   if (old && experiment(old) !== experiment(state)) app.set = null;
@@ -39,11 +40,7 @@ function hearState(app, state) {
   if (!state.kinds.some(kind => kind.what === look.kind)) look.kind = state.kinds[0]?.what ?? null;
   if (look.row?.change >= state.changes.length) look.row = null;
   if (state.note) app.says.prompt = { text: state.note, wrong: false };
-  // The map of a head belongs to one experiment: request it again, once, if the experiment changed.
-  if (app.attention && old && (experiment(old) !== experiment(state) || texts(old) !== texts(state))) {
-    app.attention.fresh = false;
-    app.act("attend", { layer: app.attention.layer, head: app.attention.head });
-  }
+  if (app.attention && old?.gen !== state.gen) app.attention.fresh = false;  // it is measured again with every state
   app.drawAll();
 }
 
@@ -66,18 +63,28 @@ function keptParts(parts, before, after) {
 function hearPart(app, { gen, part, data }) {
   if (!app.state || gen !== app.state.gen) return;
   if (part === "attention") {
-    app.attention = { ...data, codes: bytes(data.maps), fresh: true };
-    app.look.mode = app.look.mode === "out" ? "out" : "into";
-    app.look.token ??= app.state.tokens.length - 1;
-    app.draw("prompt", "layers");
+    hearAttention(app, { ...data, codes: bytes(data.maps), fresh: true });
     return;
   }
+  const name = { heads: `heads ${data.mode}`, rows: `rows ${data.token}` }[part] ?? part;
   if (part === "now") app.draw("tour");
-  app.parts[part] = part === "flow" ? { ...data, codes: bytes(data.maps) } : data;
-  app.fresh.add(part);
+  app.parts[name] = data.maps ? { ...data, codes: bytes(data.maps) } : data;
+  app.fresh.add(name);
   if (part === "flow") app.draw("prompt", "layers");
-  else if (part === "pair" || part === "prior" || part === "refflow") app.draw("layers");
+  else if (["pair", "prior", "refflow", "heads", "null", "rows"].includes(part)) app.draw("layers");
   else app.draw("answer", "layers", "set");
+}
+
+/** A head's attention is shown to the page that asked for it, and keeps the colours chosen since. */
+function hearAttention(app, data) {
+  const { look } = app;
+  if (same(data, app.attending)) {
+    app.attending = null;
+    look.mode = look.mode === "out" ? "out" : "into";
+    look.token ??= app.state.tokens.length - 1;
+  } else if (!same(data, app.attention)) return;
+  app.attention = data;
+  app.draw("prompt", "layers");
 }
 
 function hearBusy(app, { part }) {

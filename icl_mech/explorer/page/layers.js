@@ -64,11 +64,12 @@ function layersView(app) {
     "aria-label": "Layers. Left and right move the cursor, with Shift they choose a range, Enter applies the change to it, up and down choose a change or a head.",
   }, svg, over, changesOver);
   const say = make("p", { class: "ex-say ex-reading", role: "status" });
+  const heads = headsMap(app, { fill, showsAll: () => showsAll() });
+  tracks.append(heads.title);
   const node = make("section", { class: "ex-layers-view", "aria-label": "Layers" },
-    make("div", { class: "ex-bar" }, make("h2", {}, "Layers"), kinds, make("span", { class: "ex-space" }), scope.node), tracks, say);
+    make("div", { class: "ex-bar" }, make("h2", {}, "Layers"), kinds, make("span", { class: "ex-space" }), scope.node), tracks, say, heads.node);
 
   const lens = lensTrack(app), tall = { flow: 19, lens: 45 };  // heights of headings
-  const heads = headsMap(app, { fill, title, showsAll: () => showsAll() });
   let g = null, drag = null, kindsBuilt = "", wordsBuilt = "";
 
   // The kind of change that a dragged range applies
@@ -129,7 +130,7 @@ function layersView(app) {
     const cell = clamp(Math.min(270 / state.heads, column * 0.8), 5, 15.5), rows = changeRows(state, width, left, column);
     const roomy = app.root.clientWidth >= WIDE;
     // The flow keeps its height whatever the number of changes, so that bars stay under the pointer; the lens shrinks instead.
-    const fixed = 148 + head + tall.flow + tall.lens + 78 + state.heads * cell + 76, allowed = 25;
+    const fixed = 148 + head + tall.flow + tall.lens + 118 + state.heads * cell + 142, allowed = 25;
     const rest = roomy ? clamp(window.innerHeight - fixed - allowed, 230, 440) : 250;
     const flowHeight = Math.round(rest * 0.52), lensHeight = roomy ? Math.max(104, rest - flowHeight - Math.max(0, rows.height - allowed)) : rest - flowHeight;
     let y = 0;
@@ -146,7 +147,7 @@ function layersView(app) {
     y += 9;
     place("words", 66, 0);
     y += 8;
-    place("heads", state.heads * cell, head + 2);
+    place("heads", state.heads * cell, 56);
     found.axis = y + 3;
     found.height = y + 24;
     found.x = layer => left + (layer + 1.5) * column;
@@ -373,6 +374,7 @@ function layersView(app) {
     const at = pointed(event);
     if (!drag) return hover(at, event);
     app.tip.hide();
+    heads.preview(null);
     if (!drag.moved && Math.abs(event.clientX - drag.x) < CLICK) return;
     drag.moved = true;
     if (drag.kind === "brush") {
@@ -406,11 +408,15 @@ function layersView(app) {
       return drawCursor();
     }
     const head = heads.at(done.at);
-    if (head) return heads.press(head, event.shiftKey || done.shift);
+    if (head) return heads.press(head, event.shiftKey || done.shift, event.pointerType === "touch");
     return moveCursor(done.from);
   });
   svg.addEventListener("pointercancel", () => { drag = null; draw(); });
-  svg.addEventListener("pointerleave", () => app.tip.hide());
+  svg.addEventListener("pointerleave", () => {
+    app.tip.hide();
+    heads.preview(null);
+  });
+  tracks.addEventListener("blur", () => heads.preview(null));
 
   function stretch(change, [from, to]) {
     app.act("stretch", { change, from, to }, "layers");
@@ -434,6 +440,7 @@ function layersView(app) {
   function hover(at, event) {
     const words = hoverWords(at);
     svg.classList.toggle("ex-on-head", Boolean(heads.at(at)));
+    if (event.pointerType !== "touch") heads.preview(heads.at(at));
     if (words) app.tip.show(event, words);
     else app.tip.hide();
   }
@@ -456,6 +463,7 @@ function layersView(app) {
     if (!app.state || !g || event.ctrlKey || event.metaKey || event.target !== tracks) return;
     const done = keyDone(event);
     if (!done) return;
+    heads.keysAt();
     tracks.classList.add("ex-by-keys");
     event.preventDefault();
     event.stopPropagation();
@@ -481,7 +489,7 @@ function layersView(app) {
     } else if (name === "Escape") {
       drag = look.row = null;
       draw();
-    } else if (row?.head != null && heads.key(name, row.head)) return true;
+    } else if (heads.key(name)) return true;
     else if (change && (name === "Delete" || name === "Backspace" || name === "x")) app.act("remove", { change: row.change }, "layers");
     else if (change && !change.heads?.length && name === "s") stretch(row.change, [Math.min(look.layer, change.layers[1]), change.layers[1]]);
     else if (change && !change.heads?.length && name === "e") stretch(row.change, [change.layers[0], Math.max(look.layer, change.layers[0])]);

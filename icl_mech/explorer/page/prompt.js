@@ -461,5 +461,5 @@ function promptView(app) {
     event.stopPropagation();
   });
 
-  return { node, draw };
+  return { node, draw: () => withPreview(app, draw) };
 }

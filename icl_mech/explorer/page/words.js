@@ -33,6 +33,7 @@ const roleColour = role => colour((ROLES[role] ?? ROLES.format)[1]);
 const PARTS = {
   now: "answer and lens", ref: "the reference", cal: "calibration", refcal: "calibration",
   pair: "true and false labels", flow: "information flow", refflow: "flow of the reference", attention: "attention",
+  heads: "heads", null: "random heads", rows: "attention of all heads",
 };
 
 /** What a change concerns, which sets its colour. */
