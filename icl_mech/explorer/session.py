@@ -296,7 +296,8 @@ class Session:
         ):  # no content-free query asks for an open answer
             parts += [("cal", "cal", now), ("refcal", "cal", reference)]
             parts += [(f"{name}cal", "cal", experiment) for name, experiment in kept]
-        parts.append(("pair", "pair", now.relabelled(0, len(task.labels))))
+        if look.get("pair", True):
+            parts.append(("pair", "pair", now.relabelled(0, len(task.labels))))
         parts.append(("refflow", "flow", reference))
         parts += self._heads_in_reserve()
         if look.get("board"):

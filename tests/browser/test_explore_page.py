@@ -113,7 +113,17 @@ class Explorer:
     def last(self):
         """The newest message without what every message has."""
         found = self.page.evaluate("window.sent.at(-1)")
-        expected = {"layer", "token", "mode", "calibrated", "board", "prior", "heads", "rows"}
+        expected = {
+            "layer",
+            "token",
+            "mode",
+            "calibrated",
+            "board",
+            "pair",
+            "prior",
+            "heads",
+            "rows",
+        }
         assert set(found.pop("look")) == expected
         assert found.pop("seq") == self.page.evaluate("window.sent.length")
         return found
@@ -400,7 +410,7 @@ def test_a_strip_shows_every_query_before_and_after(explorer):
     WORDS(own.text(".ex-set-view .ex-note"), "half_measured")
     own.board(2, tried=[2, 3])
     WORDS(own.text(".ex-set-view .ex-note"), "all_measured")
-    box = own.page.locator(".ex-strip").bounding_box()
+    box = own.page.locator(".ex-queries").bounding_box()
     own.page.mouse.click(box["x"] + box["width"] - 4, box["y"] + 30)
     assert own.last() == {"do": "query", "number": 23}
     own.page.get_by_role("button", name="by change").click()
@@ -408,7 +418,7 @@ def test_a_strip_shows_every_query_before_and_after(explorer):
     own.page.mouse.click(box["x"] + 30, box["y"] + 30)
     assert own.last() == {"do": "query", "number": 23}  # the one that lost most comes first
     own.page.locator(".ex-set-view select").select_option("2")
-    own.page.locator(".ex-strip").focus()
+    own.page.locator(".ex-queries").focus()
     own.page.keyboard.press("ArrowRight")
     assert own.last()["number"] % 4 == 2
 

@@ -2,7 +2,7 @@
 
 /** The part of the view that Python has to know, to measure what is on show first. */
 function onShow({ layer, token, mode, calibrated, lens, heads, rows }) {
-  return { layer, token, mode, calibrated, heads, rows, board: true, prior: lens !== "pair" };
+  return { layer, token, mode, calibrated, heads, rows, board: true, pair: lens === "pair", prior: lens !== "pair" };
 }
 
 /** Show the explorer in an element; returns a function that removes it. */

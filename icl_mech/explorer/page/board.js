@@ -9,7 +9,7 @@ function boardView(app) {
     order => { look.sort = order; app.draw("set"); });
   const filter = make("select", { "aria-label": "Queries of which class", "data-key": "class", onchange: event => { look.class = event.target.value === "" ? null : Number(event.target.value); app.draw("set"); } });
   const svg = make("svg", { "aria-hidden": "true" });
-  const strip = make("div", { class: "ex-strip", role: "slider", tabindex: 0, "data-key": "strip", "aria-label": "Query; left and right choose the next in this order" }, svg);
+  const strip = make("div", { class: "ex-queries", role: "slider", tabindex: 0, "data-key": "strip", "aria-label": "Query; left and right choose the next in this order" }, svg);
   const summary = make("p", { class: "ex-note", role: "status" });
   const note = make("p", { class: "ex-note" });
   const bar = make("div", { class: "ex-progress", role: "progressbar", "aria-label": "Over all prompts", "aria-valuemin": 0, "aria-valuemax": 100 }, make("i"));

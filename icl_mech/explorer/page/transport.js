@@ -16,7 +16,7 @@ const DECADES = 4;  // of saliency that the codes 1 to 255 span
 
 // -- Transports: {send(object), listen(callback), status(callback)} --
 
-const HELLO = { do: "hello", version: VERSION, seq: 0, look: { layer: 0, token: null, mode: "roles", board: true, prior: true } };
+const HELLO = { do: "hello", version: VERSION, seq: 0, look: { layer: 0, token: null, mode: "roles", board: true, pair: false, prior: true } };
 
 /** Over a websocket that reconnects automatically; every connection starts with `hello`. */
 export function socketTransport(url) {
