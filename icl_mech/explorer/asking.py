@@ -342,6 +342,7 @@ class Asker:
             random = rounded(scores.sel("null_share", score="pq").values)
         return {
             "values": [] if scores is None else rounded(scores.values),
+            "edges": [] if scores is None else rounded(scores.sel("saliency").values),
             "random": random,
             "top": top,
             "maps": packed(steps.clamp(0, 1)),

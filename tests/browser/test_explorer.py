@@ -186,7 +186,7 @@ def test_flip_isolate_zero_add_drop_and_undo_all(screen):
 def test_over_all_queries_and_cancel(screen):
     screen.press("f")
     WORDS(screen.page.inner_text(".ex-header"), "an_example", "n = 1")
-    screen.page.get_by_role("button", name="Over all 6 prompts").click()
+    screen.page.get_by_role("button", name="Intervals").click()
     screen.page.locator(".ex-intervals table").wait_for()
     screen.settle()
     text = screen.page.inner_text(".ex-set-view")
@@ -348,7 +348,7 @@ def test_open_answers_flip_type_over_all_and_code(open_screen):
     assert screen.now.demos[0].words[screen.now.demos[0].shown] == "Output"
     rank = "() => document.querySelector('.ex-rank').textContent.includes('of 9 choices')"
     page.wait_for_function(rank)  # its choices are measured anew
-    page.get_by_role("button", name="Over all 4 prompts").click()
+    page.get_by_role("button", name="Intervals").click()
     page.locator(".ex-intervals table").wait_for()
     text = page.inner_text(".ex-set-view")
     assert "right answer" in text

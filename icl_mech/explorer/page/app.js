@@ -12,7 +12,7 @@ export function mount(el, transport) {
     root, transport, state: null, parts: {}, fresh: new Set(), attention: null, attending: null, preview: null, set: null, board: new Map(), tried: null, progress: null,
     busy: null, link: "trying", pending: null, slow: false, seq: 0, says: {}, lastPlace: "prompt",
     look: {
-      layer: null, token: null, mode: "roles", calibrated: false, kind: null, demo: null, row: null, all: true, lens: "classes", sort: "order", class: null,
+      layer: null, token: null, mode: "roles", calibrated: false, kind: null, demo: null, row: null, all: true, flow: "shares", lens: "classes", sort: "order", class: null,
       heads: "logit", rows: false, each: false,
     },
   };

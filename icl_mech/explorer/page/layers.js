@@ -7,6 +7,8 @@ const FLOWS = [
 ];
 /** The baseline of label words → target only: random tokens in the place of the label words. */
 const RANDOM = ["label", "random tokens → target", "1 4", "", "random → target"];
+const UNIT = [[0, "0"], [0.5, ".5"], [1, "1"]];
+const EDGE_DECADES = 3;  // of saliency per edge that the track of the flow spans
 const MARKERS = {
   circle: (x, y) => `M${x - 2.5},${y}a2.5,2.5 0 1,0 5,0a2.5,2.5 0 1,0 -5,0`,
   square: (x, y) => `M${x - 2.5},${y - 2.5}h5v5h-5z`,
@@ -54,6 +56,9 @@ function layersView(app) {
   const kinds = make("span", { class: "ex-kinds" });
   const scope = segmented("What the tracks show", [[true, "all prompts", "Means over the set with 95 % intervals"], [false, "this prompt", "Only the prompt on the left"]],
     all => { look.all = all; app.draw("layers", "header"); });
+  const flowControl = segmented("What the flow shows", [["shares", "fractions", "Of one total: where one rises, another falls"], ["edges", "per edge", "Mean saliency of an edge of each type, which the others do not change"]],
+    flow => { look.flow = flow; app.draw("layers"); });
+  flowControl.node.classList.add("ex-small");
   const svg = make("svg", { class: "ex-svg", "aria-hidden": "true" });
   const groups = Object.fromEntries(["cursor", "grid", "refflow", "flow", "changes", "pair", "ref", "now", "all", "words", "heads", "marks", "brush", "label"]
     .map(name => [name, make("g", { class: `ex-g-${name}` })]));
@@ -219,8 +224,8 @@ function layersView(app) {
   function drawGrid(state) {
     const parts = [], chance = 1 / state.labels.length;
     const text = (x, y, words, more = {}) => parts.push(make("text", { x, y, "font-size": 11.5, "text-anchor": "end", fill: colour("muted"), ...more }, words));
-    for (const track of [g.flow, g.lens]) {
-      for (const [value, words] of [[0, "0"], [0.5, ".5"], [1, "1"]]) {
+    for (const [track, ticks] of [[g.flow, flowScale().ticks], [g.lens, UNIT]]) {
+      for (const [value, words] of ticks) {
         const y = rise(track, value);
         parts.push(make("line", { x1: g.left, x2: g.width - g.right, y1: y, y2: y, stroke: colour("grid") }));
         if (Math.abs(value - chance) > 0.12 || track === g.flow) text(g.left - 6, y + 4, words);
@@ -242,16 +247,31 @@ function layersView(app) {
     fill("grid", [], parts);
   }
 
+  /** Fractions of one total, or saliency per edge in decades below the largest of this state and its reference. */
+  function flowScale() {
+    const { flow, refflow } = app.parts;
+    if (look.flow === "shares" || !flow?.edges?.length) return { of: part => part.values, place: value => value, ticks: UNIT };
+    const top = Math.max(1e-30, ...[flow, refflow].filter(Boolean).flatMap(part => part.edges.flat()).filter(Number.isFinite));
+    return {
+      of: part => part.edges,
+      place: value => value == null ? null : clamp(1 + Math.log10(Math.max(value, 1e-30) / top) / EDGE_DECADES, 0, 1),
+      ticks: [...Array(EDGE_DECADES + 1).keys()].map(k => [1 - k / EDGE_DECADES, k ? `10⁻${"⁰¹²³"[k]}` : "1"]),
+    };
+  }
+
   function drawFlow(state) {
-    const flow = app.parts.flow, before = app.parts.refflow, y = value => rise(g.flow, value), { x } = g;
+    const flow = app.parts.flow?.values.length ? app.parts.flow : null, before = app.parts.refflow?.values.length ? app.parts.refflow : null;
+    const scale = flowScale(), shares = look.flow === "shares", y = value => value == null ? null : rise(g.flow, scale.place(value)), { x } = g;
     const compared = before && (isCompared(state));
-    const words = !flow ? (app.busy ? "measuring …" : "") : `fractions of one total${showsAll() ? ", n = 1" : ""}`;
+    const none = !state.demos.length && "needs demonstrations", kind = shares ? "fractions of one total" : "relative to the largest";
+    const words = flow ? `${kind}${showsAll() ? ", n = 1" : ""}` : none || (app.busy ? "measuring …" : "");
+    flowControl.choose(look.flow);
     const named = ([ink, long, dash, marker, short]) => [ink, spoken(g.width < 620 ? short : long, state), dash, marker];
-    const keys = flow ? [...FLOWS.map(style => key(named(style))), flow.random && key(named(RANDOM), 1.4), compared && pale(referenceName(state))].filter(Boolean) : [];
-    title(g.flow, "Information flow", words, keys);
-    fill("refflow", ["refflow"], compared ? before.values.map((values, k) =>
+    const keys = flow ? [...FLOWS.map(style => key(named(style))), shares && flow.random && key(named(RANDOM), 1.4), compared && pale(referenceName(state))].filter(Boolean) : [];
+    title(g.flow, "Information flow", words, keys, flow?.edges?.length && flowControl.node);
+    fill("refflow", ["refflow"], flow && compared ? scale.of(before).map((values, k) =>
       make("path", { d: values.map((value, l) => `${l ? "L" : "M"}${x(l)},${y(value ?? 0)}`).join(""), fill: "none", stroke: colour(FLOWS[k][0]), "stroke-width": 5, opacity: 0.22, "stroke-linejoin": "round" })) : []);
-    fill("flow", ["flow"], flow ? [flow.random && curve(flow.random, x, y, RANDOM, 1.4), flow.values.map((values, k) => curve(values, x, y, FLOWS[k]))] : []);
+    fill("flow", ["flow"], flow ? [shares && flow.random && curve(flow.random, x, y, RANDOM, 1.4), scale.of(flow).map((values, k) => curve(values, x, y, FLOWS[k]))] : []);
   }
 
   const showsAll = () => Boolean(app.set && look.all);
@@ -344,7 +364,7 @@ function layersView(app) {
     if (drag?.kind === "brush" && drag.to != null) return `Layers ${span(Math.min(drag.from, drag.to), Math.max(drag.from, drag.to))}: ${kindNow()?.words ?? ""} – ${drag.keys ? "Enter applies, Escape cancels" : "release to apply"}`;
     if (row?.change != null) return `Change ${row.change + 1}: ${state.changes[row.change].words} – Delete removes it, s sets its start and e its end to the cursor, Alt ← → moves it`;
     if (row?.head != null) return heads.reading(row.head);
-    if (flow) parts.push(spoken(`texts → label words ${two(flow.values[0][l])}, label words → target ${two(flow.values[1][l])}, else ${two(flow.values[2][l])}${flow.random ? `, random ${two(flow.random[l])}` : ""}`, state));
+    if (flow?.values.length) parts.push(spoken(`texts → label words ${two(flow.values[0][l])}, label words → target ${two(flow.values[1][l])}, else ${two(flow.values[2][l])}${flow.random ? `, random ${two(flow.random[l])}` : ""}`, state));
     if (now && state.labels.length) parts.push(`P(true answer) ${two(now.lens[l + 1][A])}${ref && isCompared(state) ? `, ${referenceName(state)} ${two(ref.lens[l + 1][A])}` : ""}`);
     if (now?.top[l + 1]?.[0]) parts.push(`next ${quoted(now.top[l + 1][0][0])} ${two(now.top[l + 1][0][1])}`);
     return parts.join(" · ");
@@ -451,8 +471,9 @@ function layersView(app) {
     if (head) return heads.words(head);
     if (inside(g.words, at.y) && now) return `after ${where}\n${now.top[after].map(([word, share]) => `${quoted(word)} ${two(share)}`).join("\n")}`;
     if (inside(g.lens, at.y) && now) return [`after ${where}`, ...lens.words(state, after)].filter(Boolean).join("\n");
-    if (inside(g.flow, at.y) && flow) {
-      return [`layer ${l}`, ...FLOWS.map(([, words], k) => `${spoken(words, state)} ${two(flow.values[k][l])}`), flow.random && `${RANDOM[1]} ${two(flow.random[l])}`].filter(Boolean).join("\n");
+    if (inside(g.flow, at.y) && flow?.values.length) {
+      const edge = k => flow.edges?.length && flow.edges[k][l] != null ? `, ${flow.edges[k][l].toExponential(1)} per edge` : "";
+      return [`layer ${l}`, ...FLOWS.map(([, words], k) => `${spoken(words, state)} ${two(flow.values[k][l])}${edge(k)}`), flow.random && `${RANDOM[1]} ${two(flow.random[l])}`].filter(Boolean).join("\n");
     }
     return "";
   }

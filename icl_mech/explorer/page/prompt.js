@@ -195,10 +195,10 @@ function promptView(app) {
     const best = found ? strongest(found) : [];
     if (!best.length) return arcs.replaceChildren();
     const frame = box.getBoundingClientRect(), pad = parseFloat(getComputedStyle(text).getPropertyValue("--lane")) || 3;
-    const edge = tokens[0].closest(".ex-block").querySelector(".ex-tokens").getBoundingClientRect().left - frame.left;
+    const pinned = text.querySelector(".ex-pinned"), edge = tokens[0].closest(".ex-block").querySelector(".ex-tokens").getBoundingClientRect().left - frame.left;
     const place = i => {
-      const own = tokens[i].getClientRects()[0];
-      return { x: own.left - frame.left + Math.min(7, own.width / 2), y: own.bottom - frame.top + box.scrollTop + 1.5 };
+      const own = tokens[i].getClientRects()[0], covered = pinned && !pinned.contains(tokens[i]) ? pinned.getBoundingClientRect().top : Infinity;
+      return { x: own.left - frame.left + Math.min(7, own.width / 2), y: Math.min(own.bottom, covered) - frame.top + box.scrollTop + 1.5 };
     };
     const here = place(look.token), into = look.mode === "into";
     arcs.style.height = `${text.offsetHeight}px`;
