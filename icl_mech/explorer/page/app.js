@@ -39,6 +39,7 @@ export function mount(el, transport) {
       waiting.clear();
       const began = performance.now();
       keepFocus(app, () => due.filter(name => app.state || name === "header").forEach(name => views[name].draw()));
+      freeze(app);
       // Read by benchmarks.
       root.dataset.redraw = (performance.now() - began).toFixed(1);
     });
@@ -48,8 +49,9 @@ export function mount(el, transport) {
   const views = {};
   app.dialogs = dialogs(app);
   app.tip = tooltip(root);
+  app.share = shareView(app);
   Object.assign(views, {
-    header: headerView(app), prompt: promptView(app), answer: answerView(app), set: setView(app), layers: layersView(app),
+    header: headerView(app), prompt: promptView(app), answer: answerView(app), set: setView(app), layers: layersView(app), share: app.share,
   });
   root.append(
     make("div", { class: "ex-page" },
@@ -57,16 +59,17 @@ export function mount(el, transport) {
       make("div", { class: "ex-main" },
         make("div", { class: "ex-left" }, views.prompt.node, views.answer.node, views.set.node),
         make("div", { class: "ex-right" }, views.layers.node))),
-    app.dialogs.node, app.tip.node);
+    app.dialogs.node, app.share.node, app.tip.node);
   el.append(root);
 
-  const ends = [theme(app), keyboard(app)];
+  const ends = [theme(app), keyboard(app), app.share.end];
   const sized = new ResizeObserver(() => app.draw("answer", "layers", "prompt"));
   sized.observe(root);
   ends.push(() => sized.disconnect());
   transport.status(link => {
     app.link = link;
     app.draw("header");
+    if (link === "open") app.share.openAddress();
   });
   const unlisten = transport.listen(message => hear(app, message));
   if (unlisten) ends.push(unlisten);

@@ -9,8 +9,9 @@ function headerView(app) {
   const node = make("header", { class: "ex-header" },
     make("h1", {}, "Explore in-context learning"), what, pill, status, make("span", { class: "ex-space" }),
     back.node,
-    button("Keep", "Keep this state as a row next to the others (k)", () => app.act("keep", {}, "answer")),
+    button("Keep", "Keep this state as a row next to the others (k)", () => app.act("keep", {}, "answer"), { "data-live": true }),
     button("Copy as code", "Python code that reproduces these numbers (c)", () => askCode(app)),
+    button("Share", "A link, a file, a page of this state; its measurement", () => app.share.open()),
     button("?", "Keyboard shortcuts (?)", () => app.dialogs.showHelp(), { "aria-label": "Keyboard shortcuts", class: "ex-button ex-square" }),
     button("◐", "Switch between light and dark", () => app.toggleTheme(), { "aria-label": "Switch between light and dark", class: "ex-button ex-square" }));
 
