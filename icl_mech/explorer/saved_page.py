@@ -61,7 +61,10 @@ def saved_page(session: "Session", stop: Callable[[], bool] = lambda: False) -> 
     stored = _Stored(session, stop)
     history = session.history
     rows = [history.past[-1], history.past[0], *(own for _, own in history.named)]
-    content = {"reference": history.reference, "states": [stored.state(row) for row in rows]}
+    states = [stored.state(row) for row in rows]
+    for state, row in zip(states, rows, strict=True):
+        state["beside"] = [stored.beside(own, row) for own in rows[1:]]
+    content = {"reference": history.reference, "states": states}
     title = f"{stage.task.name}, {stage.info.name}"
     script = module() + _MOUNT % json.dumps(_live(session))
     sheet = _CSS + css()
@@ -86,13 +89,11 @@ def _hash(text: str) -> str:
 def _live(session: "Session") -> str:
     """The command that opens the page's state with the model; `FILE` stands for the page."""
     model, task = session.lines
-    names = [re.fullmatch(r".*\.load_\w+\((?:'([\w./-]+)')?\)", line) for line in (model, task)]
+    names = [re.fullmatch(r'.*\.load_\w+\("([\w./-]+)"\)', line) for line in (model, task)]
     if all(names):
-        given = [name[1] for name in names if name]
-        options = [
-            f"--{what} {name}" for what, name in zip(("model", "task"), given, strict=True) if name
-        ]
-        return " ".join(["icl-mech explore", *options, "--state FILE"])
+        return "icl-mech explore --model {} --task {} --state FILE".format(
+            *(name[1] for name in names if name)
+        )
     return 'icl.explore(model, task, state="FILE")'
 
 
@@ -116,8 +117,7 @@ class _Stored:
 
     def state(self, row: Experiment) -> dict[str, Any]:
         """The messages of one state."""
-        session, past = self.session, self.session.history
-        history = replace(past, past=[past.past[0], row], future=[], turned={})
+        session, history = self.session, self.at(row)
         now, task = history.now, session.asker.stage.task
         parts = {
             "now": self.part("now", now),
@@ -136,17 +136,19 @@ class _Stored:
         return {
             "state": described(session.asker, history),
             "parts": _there(parts),
-            "beside": [
-                self.beside(own, history) for own in (past.past[0], *(r for _, r in past.named))
-            ],
             "attention": _there({name: self.part(name, now) for name in heads}),
             "shared": session.shared_message(shared),
             **session.written(history),
         }
 
-    def beside(self, own: Experiment, history: History) -> dict[str, int]:
-        """Parts of an experiment that is compared with: those of its answer, and what is stored of it anyway."""
-        experiment = history.beside(own)
+    def at(self, row: Experiment) -> History:
+        """The history with a state as the present one."""
+        history = self.session.history
+        return replace(history, past=[history.past[0], row], future=[], turned={})
+
+    def beside(self, own: Experiment, row: Experiment) -> dict[str, int]:
+        """Parts of an experiment that a state is compared with: its answer, and what is stored of it anyway."""
+        experiment = self.at(row).beside(own)
         answer = _there({"now": self.part("now", experiment)})
         rest = {what: self.places.get((what, experiment)) for what in ("flow", "cal")}
         return {**answer, **_there(rest)}

@@ -29,7 +29,7 @@ function headerView(app) {
     app.root.classList.toggle("ex-lost", app.link !== "open");
     pill.hidden = !state;
     if (!state) return;
-    what.textContent = what.title = [state.model, state.task].filter(Boolean).join(" · ");
+    what.textContent = what.title = [state.model, state.task, app.transport.saved && "saved page"].filter(Boolean).join(" · ");
     const all = app.set && app.look.all;
     pill.textContent = all ? `n = ${app.set.n} · 95 % intervals` : "n = 1 · an example, not a finding";
     pill.classList.toggle("ex-many", Boolean(all));

@@ -38,7 +38,7 @@ function shareView(app) {
     app.act("share", { look: { layer, token, mode, calibrated, attend: shown ? [shown.layer, shown.head] : null } }, "share");
   }
 
-  function hear(message) {
+  function hear(_, message) {
     shared = message;
     draw();
   }
@@ -85,7 +85,7 @@ function shareView(app) {
   }
   return {
     node, draw, open, hear, openAddress, close: () => node.close(), end: () => window.removeEventListener("hashchange", openAddress),
-    save: ({ name, text }) => {
+    save: (_, { name, text }) => {
       download(name, text, "text/html");
       app.tell("share", `Saved as ${name}.`);
     },
