@@ -5,7 +5,7 @@ import secrets
 from os.path import exists
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,6 +13,9 @@ from icl_mech.cli.console import say, waiting
 from icl_mech.cli.inputs import check_model, check_names, loaded_model, loaded_task
 from icl_mech.cli.options import ModelOptions, TaskOptions, grouped
 from icl_mech.tasks import Task
+
+if TYPE_CHECKING:
+    from icl_mech.explorer import Explorer, Server
 
 ADDRESS = "address.json"
 """File in the folder with port and token, so that an open page finds the server again."""
@@ -51,6 +54,17 @@ def explore(
             "there, and an open page reconnects."
         ),
     ] = None,
+    state: Annotated[
+        str | None,
+        typer.Option(help="Shared state to open: a file, a saved page, or a line of text."),
+    ] = None,
+    save_page: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write the state, the start and the kept states (of --out) as one HTML page that "
+            "needs no model, and stop."
+        ),
+    ] = None,
     no_browser: Annotated[
         bool, typer.Option("--no-browser", help="Only print the address.")
     ] = False,
@@ -61,9 +75,16 @@ def explore(
     chosen = loaded_task(task)
     loaded = loaded_model(model, quiet=False)
     with waiting("Opening the explorer ...", quiet=False):
-        view, server = _opened(
-            loaded, chosen, out, port, shots=shots, n=n, seed=seed, threads=threads
+        view = _opened(
+            loaded, chosen, out, state=state, shots=shots, n=n, seed=seed, threads=threads
         )
+    if save_page is not None:
+        with waiting("Measuring what the page shows ...", quiet=False):
+            view.save_page(save_page)
+        view.close()
+        say(f"Saved: {save_page}")
+        return
+    server = _served(view, out, port)
     say(f"Explorer: {server.url}")
     say("It can be reached from this machine only. Stop it with Ctrl-C.")
     try:
@@ -83,17 +104,21 @@ def _leading(place: Path, url: str) -> str:
     return file.as_uri()
 
 
-def _opened(
-    loaded: object, task: Task, out: Path | None, port: int | None, **how: Any
-) -> tuple[Any, Any]:
-    """The explorer and its server, restored from a folder if there is one."""
-    from icl_mech.explorer import Server, explore
+def _opened(loaded: object, task: Task, out: Path | None, **how: Any) -> "Explorer":
+    """The explorer, restored from a folder if there is one."""
+    from icl_mech.explorer import explore
     from icl_mech.explorer.view import HISTORY
 
     past = out if out is not None and exists(out / HISTORY) else None
-    view = explore(loaded, task, history=past, **how)
+    return explore(loaded, task, history=past, **how)
+
+
+def _served(view: "Explorer", out: Path | None, port: int | None) -> "Server":
+    """Its server, at the address saved in the folder."""
+    from icl_mech.explorer import Server
+
     if out is None:
-        return view, Server(view.session, port or 0)
+        return Server(view.session, port or 0)
     known = _address(out)
     taken = known.get("port", 0) if port is None else port
     server = Server(view.session, taken, known.get("token"))
@@ -103,7 +128,7 @@ def _opened(
     address.touch(mode=0o600)
     address.chmod(0o600)
     address.write_text(json.dumps({"port": server.port, "token": server.token}), encoding="utf-8")
-    return view, server
+    return server
 
 
 def _address(out: Path) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from icl_mech.errors import IclMechError, RunError
@@ -20,11 +21,12 @@ from icl_mech.explorer.actions import ACTIONS, act
 from icl_mech.explorer.asking import Asker
 from icl_mech.explorer.board import Lenses, StoppedError, answered
 from icl_mech.explorer.changes import extents
-from icl_mech.explorer.code import code
+from icl_mech.explorer.code import code, finding
 from icl_mech.explorer.experiment import Experiment
 from icl_mech.explorer.history import History
 from icl_mech.explorer.over_all import OverAll, over_all
 from icl_mech.explorer.pace import pace
+from icl_mech.explorer.saved_page import saved_page
 from icl_mech.explorer.sharing import Shared
 from icl_mech.explorer.telling import described
 
@@ -71,6 +73,7 @@ class Session:
         self.attended: tuple[int, int] | None = None
         self.wanted: tuple[Experiment, Experiment] | None = None
         self.sets: OrderedDict[tuple[object, ...], OverAll] = OrderedDict()
+        self.errands: list[Callable[[Callable[[], bool]], None]] = []
         self.widget: Any = None
         self._listeners: list[Send] = []
         self._change = threading.Condition(threading.RLock())
@@ -153,6 +156,8 @@ class Session:
             self._turn(_OF_HISTORY[do], message)
         elif do in ("over_all", "stop"):
             self.wanted = self._pair() if do == "over_all" else None
+        elif do == "save_page":
+            self.errands.append(partial(self._save_page, send))
         elif do == "attend":
             self.attended = self._head(message)
         elif do != "hello":
@@ -245,8 +250,9 @@ class Session:
         """The present state, its reference and what is on show."""
         return Shared(self.history.past[-1], self.history.against, self.look)
 
-    def _share(self, message: Mapping[str, Any]) -> Message:
-        stage, shared = self.asker.stage, self.shared()
+    def shared_message(self, shared: Shared) -> Message:
+        """A state as text and as the content of a file."""
+        stage = self.asker.stage
         text, content = shared.to_text(stage), shared.to_dict(stage)
         return {"kind": "shared", "link": text, "name": stage.task.name, "content": content}
 
@@ -259,11 +265,34 @@ class Session:
 
     def code(self, *, every: bool = False) -> str:
         """Lines of Python that give the numbers on the screen."""
-        asker, now = self.asker, self.history.now
+        return self._code(self.history, every=every)
+
+    def _code(self, history: History, *, every: bool = False) -> str:
+        asker, now = self.asker, history.now
         queries = asker.stage.queries if every else None
         prompts = now.prompts(asker.stage.task, asker.model, queries)
         model, task = self.lines
         return code(now, asker.stage, prompts, model=model, task=task, look=self.look, every=every)
+
+    def finding(self, history: History | None = None) -> str:
+        """Lines of Python that test the change from the reference over all queries and fresh ones."""
+        asker, own = self.asker, history or self.history
+        if own.compared == own.now:
+            raise RunError("There is no change to test: this state is the one it is compared with.")
+        return finding(own.compared, own.now, asker.stage, asker.model, lines=self.lines)
+
+    def written(self, history: History) -> dict[str, str]:
+        """Everything a saved page can show as code of a state."""
+        scripts = {
+            "code": partial(self._code, history),
+            "every": partial(self._code, history, every=True),
+            "finding": partial(self.finding, history),
+        }
+        written = {}
+        for name, script in scripts.items():
+            with suppress(IclMechError):
+                written[name] = script()
+        return written
 
     def state(self, seq: object = 0) -> Message:
         """The message every page draws first."""
@@ -339,6 +368,7 @@ class Session:
                     wanted = self.wanted
                     if self._parts(seen, parts, told) and wanted is not None:
                         self._over_all(wanted)
+                    self._run_errand(seen)
             except Exception as error:
                 if isinstance(error, RuntimeError) and "shutdown" in str(error):
                     return  # Python is exiting and has closed its thread pools
@@ -353,6 +383,21 @@ class Session:
     def _newer(self) -> bool:
         """True if something else was asked for than what is being measured."""
         return self._asked != self._seen or not self._open
+
+    def _run_errand(self, seen: int) -> None:
+        """Do what takes longer than a part; a newer generation comes first, and then the rest of it."""
+        if not self.errands:
+            return
+        errand = self.errands.pop(0)
+        try:
+            errand(lambda: seen != self.generation or not self._open)
+        except StoppedError:
+            self.errands.insert(0, errand)
+
+    def _save_page(self, send: Send | None, stop: Callable[[], bool]) -> None:
+        self._tell({"kind": "busy", "part": "page"})
+        name, text = f"{self.asker.stage.task.name}.html", saved_page(self, stop)
+        self._tell({"kind": "file", "name": name, "text": text}, send)
 
     def _say(self, generation: int, message: Message) -> bool:
         """Send a message unless there is a newer generation; True if sent."""
@@ -496,7 +541,12 @@ _ANSWERED: dict[str, Callable[[Session, Mapping[str, Any]], Message]] = {
         "kind": "code",
         "code": session.code(every=bool(message.get("all"))),
     },
-    "share": lambda session, message: session._share(message),
+    "finding": lambda session, message: {
+        "kind": "code",
+        "title": "As a finding",
+        "code": session.finding(),
+    },
+    "share": lambda session, message: session.shared_message(session.shared()),
 }
 """Questions, which change nothing and are answered to the page that asked."""
 

@@ -6,6 +6,7 @@ import json
 import re
 import zlib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from os.path import expanduser
 from pathlib import Path
@@ -182,10 +183,8 @@ def _seen(look: Mapping[str, Any], stage: Stage) -> dict[str, Any]:
     """What a page said is on show, as far as it can be."""
     checks, seen = _looks(stage), {}
     for name in checks.keys() & look.keys():
-        try:
+        with suppress(RunError):
             seen[name] = checks[name](look[name], name)
-        except RunError:
-            continue
     return {name: seen[name] for name in checks if name in seen}
 
 
@@ -292,11 +291,18 @@ def _experiment(saved: object, where: str, stage: Stage) -> Experiment:
     found = _members(saved, where, parts, changes)
     experiment = Experiment(found["demos"], found["query"])
     for number, actions in enumerate(found.get("changes", ())):
+        experiment = _acted(experiment, actions, f"{where}: changes {number + 1}", stage)
+    return experiment
+
+
+def _acted(
+    experiment: Experiment, actions: Sequence[Mapping[str, Any]], where: str, stage: Stage
+) -> Experiment:
+    try:
         for action in actions:
-            try:
-                experiment, _ = act(experiment, action, stage)
-            except RunError as error:
-                raise RunError(f"{where}: changes {number + 1}: {error}") from None
+            experiment, _ = act(experiment, action, stage)
+    except RunError as error:
+        raise RunError(f"{where}: {error}") from None
     return experiment
 
 

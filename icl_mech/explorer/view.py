@@ -18,6 +18,7 @@ from icl_mech.explorer.experiment import Demo, Experiment, Query
 from icl_mech.explorer.history import History
 from icl_mech.explorer.over_all import OverAll, over_all
 from icl_mech.explorer.pace import fastest
+from icl_mech.explorer.saved_page import saved_page
 from icl_mech.explorer.session import Session
 from icl_mech.explorer.sharing import source
 from icl_mech.explorer.widget import bundle
@@ -124,6 +125,10 @@ class Explorer:
         """Lines of Python that give the numbers on the screen, or (`every`) those over all queries."""
         return self.session.code(every=every)
 
+    def finding(self) -> str:
+        """Lines of Python that test the change from the reference: over all queries and fresh ones, beside its null."""
+        return self.session.finding()
+
     def save(self, folder: str | Path) -> None:
         """Keep history and kept states; `explore(..., history=folder)` continues from there.
 
@@ -145,6 +150,15 @@ class Explorer:
         content = self.session.shared().to_dict(self.session.asker.stage)
         text = json.dumps(content, indent=1, ensure_ascii=False)
         replace_file(Path(expanduser(file)), text.encode(), RunError)
+
+    def save_page(self, file: str | Path) -> None:
+        """Write the present state, the start and the kept states as one HTML page that needs no model.
+
+        Raises:
+            RunError: the file cannot be written.
+        """
+        self.session.asker.check_current()
+        replace_file(Path(expanduser(file)), saved_page(self.session).encode(), RunError)
 
     def open(self, state: str | Path | Mapping[str, object]) -> "Explorer":
         """Make a shared state the present one, as one step that can be undone.

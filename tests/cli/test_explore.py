@@ -6,12 +6,18 @@ import stat
 import pytest
 from typer.testing import CliRunner
 
+import icl_mech as icl
 from icl_mech.cli.app import app
-from icl_mech.cli.explore import ADDRESS, _opened
+from icl_mech.cli.explore import ADDRESS, _opened, _served
 from tests.explorer.cases import OPEN, TASK, model_of
 
 pytest.importorskip("uvicorn")
 HOW = {"shots": 1, "n": 4, "seed": 0, "threads": 1}
+
+
+def opened(task, out, **how):
+    view = _opened(model_of(), task, out, **{**HOW, **how})
+    return view, _served(view, out, None)
 
 
 def closed(view, server):
@@ -21,24 +27,24 @@ def closed(view, server):
 
 def test_a_folder_keeps_history_and_address(tmp_path):
     out = tmp_path / "by-hand"
-    view, server = _opened(model_of(), TASK, out, None, **HOW)
+    view, server = opened(TASK, out)
     view.flip(0).do("keep", name="mine")
     url = server.url
     closed(view, server)
     assert stat.S_IMODE((out / ADDRESS).stat().st_mode) == 0o600
-    again, other = _opened(model_of(), TASK, out, None, **HOW)
+    again, other = opened(TASK, out)
     assert other.url == url
     assert again.session.history == view.session.history
     closed(again, other)
 
 
 def test_open_answers_are_opened_with_four_demonstrations(tmp_path):
-    how = {**HOW, "shots": None, "n": 2}
-    view, server = _opened(model_of(), OPEN, tmp_path, None, **how)
+    how = {"shots": None, "n": 2}
+    view, server = opened(OPEN, tmp_path, **how)
     assert len(view.experiment.demos) == 4
     view.answer(0, "Output")
     closed(view, server)
-    again, other = _opened(model_of(), OPEN, tmp_path, None, **how)
+    again, other = opened(OPEN, tmp_path, **how)
     assert again.experiment.demos[0].words[2] == "Output"
     closed(again, other)
 
@@ -48,7 +54,7 @@ def test_open_answers_are_opened_with_four_demonstrations(tmp_path):
 )
 def test_a_damaged_address_is_a_new_one(tmp_path, text):
     (tmp_path / ADDRESS).write_text(text)
-    view, server = _opened(model_of(), TASK, tmp_path, None, **HOW)
+    view, server = opened(TASK, tmp_path)
     assert len(server.token) == 32
     assert json.loads((tmp_path / ADDRESS).read_text())["token"] == server.token
     closed(view, server)
@@ -56,7 +62,7 @@ def test_a_damaged_address_is_a_new_one(tmp_path, text):
 
 def test_without_a_folder_nothing_is_kept(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    view, server = _opened(model_of(), TASK, None, None, **HOW)
+    view, server = opened(TASK, None)
     view.flip(0)
     closed(view, server)
     assert list(tmp_path.iterdir()) == []
@@ -68,3 +74,18 @@ def test_words_are_refused_before_a_model_is_loaded():
     assert "no-such-task" in str(run.exception)
     run = CliRunner().invoke(app, ["explore", "--n", "0"])
     assert run.exit_code == 2
+
+
+@pytest.mark.slow
+def test_a_page_of_a_shared_state_is_written_without_a_server(tmp_path):
+    state, page = tmp_path / "state.json", tmp_path / "page.html"
+    model = icl.load_model()
+    view = icl.explore(model, "reviews", n=2, threads=1)
+    view.flip(0).save_state(state)
+    how = ["explore", "--task", "reviews", "--n", "2", "--threads", "1", "--no-browser"]
+    run = CliRunner().invoke(app, [*how, "--state", str(state), "--save-page", str(page)])
+    assert run.exit_code == 0, run.output
+    again = icl.explore(model, "reviews", n=2, threads=1, state=page)
+    assert again.experiment == view.experiment
+    again.close()
+    view.close()

@@ -1,13 +1,17 @@
 """A state as a link, a file and a page: what comes back, what is refused, and that nothing changes by it."""
 
+import base64
 import json
 import random
+import re
+import zlib
 
 import pytest
 
 import icl_mech as icl
 from icl_mech.errors import IclMechError, RunError
 from icl_mech.explorer import sharing
+from icl_mech.explorer.saved_page import _live, saved_page
 from icl_mech.tasks import Task
 from tests.explorer.cases import (
     EVERY,
@@ -309,3 +313,116 @@ def opened_stage():
     from tests.explorer.cases import asked
 
     return asked()[0].stage
+
+
+# A saved page
+
+
+def stored(text):
+    """The messages of a saved page, and its maps."""
+    data = re.search(r'id="saved">([A-Za-z0-9+/=]+)</script>', text)[1]
+    content, _, maps = zlib.decompress(base64.b64decode(data), wbits=-15).partition(b"\0")
+    return json.loads(content), maps
+
+
+def kept(view):
+    """Two kept states, one of them the reference, a head that was looked at, and a change that was not kept."""
+    fresh(view).do("flip_all").do("keep", name="false").do("reset").isolate(range(2)).do("keep")
+    view.do("reference", index=0).do("query", number=2).zero_head(1, 2)
+    view.figures("now")
+    view.session.asker.ask("attention 1 2", view.experiment)
+    return view
+
+
+def test_a_saved_page_has_the_numbers_of_every_state(view, tmp_path):
+    kept(view).save_page(tmp_path / "page.html")
+    content, maps = stored((tmp_path / "page.html").read_text())
+    now, start, false, isolated = content["states"]
+    assert content["reference"] == 0
+
+    def check(state):
+        """It has the numbers of what is on the screen."""
+        for name, place in state["parts"].items():
+            shown = content["pool"][place]
+            figures = json.loads(json.dumps(view.figures(name))) if name != "pair" else shown
+            if name == "flow":
+                begin, length = shown["maps"]
+                assert base64.b64decode(figures["maps"]) == maps[begin : begin + length]
+                figures["maps"] = shown["maps"]
+            assert figures == shown
+        assert state["state"]["title"] == view.experiment.title(view.session.history.start)
+        assert state["code"] == view.code()
+
+    check(now)
+    for state, action in ((start, {"do": "reset"}), (false, 0), (isolated, 1)):
+        view.session.do(action if state is start else {"do": "restore", "index": action})
+        check(state)
+        view.undo()
+    assert [*now["attention"]] == ["attention 1 2"]
+    assert not start["attention"]
+    # All rows beside a state have its query; those with a query of their own have their flow, too.
+    answers = [content["pool"][own["now"]]["probs"] for own in now["beside"]]
+    for own, probs in zip((None, 0, 1), answers, strict=True):
+        view.do("reference", index=own)
+        assert view.session.asker.ask("now", view.session.history.compared)["probs"] == probs
+    assert not any("flow" in own for own in now["beside"])
+    assert all("flow" in own for own in start["beside"])
+    # The page is a state that can be opened.
+    again = opened(state=tmp_path / "page.html")
+    assert again.experiment == view.experiment
+    again.close()
+
+
+def test_a_saved_page_repeats_nothing_and_is_strict(view):
+    text = saved_page(kept(view).session)
+    content, _ = stored(text)
+    numbers = [json.dumps(own) for own in content["pool"]]
+    assert len({*numbers}) == len(numbers)
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)[1]
+    assert policy.startswith("default-src 'none'; script-src 'sha256-")
+    assert "unsafe" not in policy
+    assert "http" not in re.sub(r"http://www\.w3\.org|ws(s?)://|http://", "", policy)
+
+
+def test_coarser_maps_keep_a_page_small(view, monkeypatch):
+    text = saved_page(kept(view).session)
+    monkeypatch.setattr("icl_mech.explorer.saved_page.SMALL", len(text) - 200)
+    coarse = saved_page(view.session)
+    assert len(coarse) < len(text)
+    maps, rounded = stored(text)[1], stored(coarse)[1]
+    assert len(maps) == len(rounded)
+    step = next(own for own in (5, 17, 51) if all(code % own == 0 for code in rounded))
+    assert all(abs(one - other) <= step // 2 for one, other in zip(maps, rounded, strict=True))
+
+
+def test_the_page_asks_for_a_page_and_a_newer_action_comes_first(view):
+    page = Page(kept(view))
+    page.do("save_page")
+    page.do("flip", demo=0)
+    page.do("hello", version=1)
+    page.settled()
+    (file,) = [own for own in page.heard if own["kind"] == "file"]
+    assert file["name"] == "stories.html"
+    assert stored(file["text"])[0]["states"][0]["state"]["changes"]
+    assert not view.session.errands
+    view.session.leave(page.hear)
+
+
+def test_the_command_that_opens_a_page_live():
+    class Lines:
+        lines = ('model = icl.load_model("gpt2")', 'task = icl.load_task("headlines")')
+
+    WORDS.exactly(_live(Lines), "command")
+    Lines.lines = ("model = ...  # mine", Lines.lines[1])
+    WORDS.exactly(_live(Lines), "in Python")
+
+
+@pytest.mark.slow
+def test_a_page_of_the_default_model_is_below_two_megabytes():
+    own = icl.explore(icl.load_model(), "headlines", threads=1)
+    for what in ("isolate", "to_target", "patch", "between", "reweight"):
+        own.do("range", what=what, **{"from": 4, "to": 12}).do("keep").do("reset")
+    own.do("flip_all").do("keep").do("reset").flip(0)
+    assert len(own.session.asker.stage.queries) == 24
+    assert len(saved_page(own.session).encode()) < 2_000_000
+    own.close()

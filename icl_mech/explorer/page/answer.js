@@ -8,9 +8,9 @@ function answerView(app) {
   ], value => { look.calibrated = value; app.looked(); app.draw("answer"); });
   const number = make("span", { class: "ex-count" });
   const query = make("span", { class: "ex-segmented ex-query", role: "group", "aria-label": "Query" },
-    make("button", { type: "button", title: "Previous query ([)", "aria-label": "Previous query", onclick: () => otherQuery(app, -1) }, "‹"),
+    make("button", { type: "button", title: "Previous query ([)", "data-live": true, "aria-label": "Previous query", onclick: () => otherQuery(app, -1) }, "‹"),
     number,
-    make("button", { type: "button", title: "Next query (])", "aria-label": "Next query", onclick: () => otherQuery(app, 1) }, "›"));
+    make("button", { type: "button", title: "Next query (])", "data-live": true, "aria-label": "Next query", onclick: () => otherQuery(app, 1) }, "›"));
   const table = make("table", { class: "ex-answers", "aria-label": "Probability of each class, by state" });
   const next = make("p", { class: "ex-next" });
   const say = make("p", { class: "ex-say", role: "status" });
@@ -99,7 +99,7 @@ function answerView(app) {
       make("button", { type: "button", class: "ex-restore", "data-key": `restore ${index}`, title: `Return to this state: ${row.words}`, onclick: () => app.act("restore", { index }, "answer") }, row.name),
       make("span", { class: "ex-rowtools" },
         make("button", { type: "button", class: "ex-rowtool", "data-key": `compare ${index}`, "aria-pressed": compared, title: "Compare with this state", "aria-label": `Compare with ${row.name}`, onclick: () => app.act("reference", { index: compared ? null : index }, "answer") }, "⇄"),
-        make("button", { type: "button", class: "ex-rowtool", "data-key": `forget ${index}`, title: "Forget this state", "aria-label": `Forget ${row.name}`, onclick: () => app.act("forget", { index }, "answer") }, "×"))), words];
+        make("button", { type: "button", class: "ex-rowtool", "data-live": true, "data-key": `forget ${index}`, title: "Forget this state", "aria-label": `Forget ${row.name}`, onclick: () => app.act("forget", { index }, "answer") }, "×"))), words];
   }
 
   /** A probability as a bar and a number; the tick marks its previous value. */

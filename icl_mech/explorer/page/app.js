@@ -52,6 +52,7 @@ export function mount(el, transport) {
       waiting.clear();
       const began = performance.now();
       keepFocus(app, () => due.filter(name => app.state || name === "header").forEach(name => views[name].draw()));
+      freeze(app);
       // Read by benchmarks.
       root.dataset.redraw = (performance.now() - began).toFixed(1);
     });
@@ -61,8 +62,9 @@ export function mount(el, transport) {
   const views = {};
   app.dialogs = dialogs(app);
   app.tip = tooltip(root);
+  app.share = shareView(app);
   Object.assign(views, {
-    header: headerView(app), tour: tourView(app), prompt: promptView(app), answer: answerView(app), set: boardView(app), layers: layersView(app),
+    header: headerView(app), tour: tourView(app), prompt: promptView(app), answer: answerView(app), set: boardView(app), layers: layersView(app), share: app.share,
   });
   app.tour = views.tour.start;
   root.append(
@@ -71,10 +73,10 @@ export function mount(el, transport) {
       make("div", { class: "ex-main" },
         make("div", { class: "ex-left" }, views.prompt.node, views.answer.node, views.set.node),
         make("div", { class: "ex-right" }, views.layers.node))),
-    app.dialogs.node, app.tip.node);
+    app.dialogs.node, app.share.node, app.tip.node);
   el.append(root);
 
-  const ends = [theme(app), keyboard(app)];
+  const ends = [theme(app), keyboard(app), app.share.end];
   const sized = new ResizeObserver(() => app.draw("answer", "layers", "prompt", "set"));
   sized.observe(root);
   const above = new ResizeObserver(() => root.style.setProperty("--above", `${views.header.node.offsetHeight + views.tour.node.offsetHeight + 16}px`));
@@ -83,6 +85,7 @@ export function mount(el, transport) {
   transport.status(link => {
     app.link = link;
     app.draw("header");
+    if (link === "open") app.share.openAddress();
   });
   const unlisten = transport.listen(message => hear(app, message));
   if (unlisten) ends.push(unlisten);

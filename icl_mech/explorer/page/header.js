@@ -9,9 +9,10 @@ function headerView(app) {
   const node = make("header", { class: "ex-header" },
     make("h1", {}, "Explore in-context learning"), what, pill, status, make("span", { class: "ex-space" }),
     back.node,
-    button("Keep", "Keep this state as a row next to the others (k)", () => app.act("keep", {}, "answer")),
+    button("Keep", "Keep this state as a row next to the others (k)", () => app.act("keep", {}, "answer"), { "data-live": true }),
     button("Copy as code", "Python code that reproduces these numbers (c)", () => askCode(app)),
     button("Tour", "Three steps that show what this page is for", () => app.tour(), { class: "ex-button" }),
+    button("Share", "A link, a file, a page of this state; its measurement", () => app.share.open()),
     button("?", "Keyboard shortcuts (?)", () => app.dialogs.showHelp(), { "aria-label": "Keyboard shortcuts", class: "ex-button ex-square" }),
     button("◐", "Switch between light and dark", () => app.toggleTheme(), { "aria-label": "Switch between light and dark", class: "ex-button ex-square" }));
 
@@ -29,7 +30,7 @@ function headerView(app) {
     app.root.classList.toggle("ex-lost", app.link !== "open");
     pill.hidden = !state;
     if (!state) return;
-    what.textContent = what.title = [state.model, state.task].filter(Boolean).join(" · ");
+    what.textContent = what.title = [state.model, state.task, app.transport.saved && "saved page"].filter(Boolean).join(" · ");
     const all = app.set && app.look.all;
     pill.textContent = all ? `n = ${app.set.n} · 95 % intervals` : "n = 1 · an example, not a finding";
     pill.classList.toggle("ex-many", Boolean(all));

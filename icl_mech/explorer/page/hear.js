@@ -8,7 +8,10 @@ function hear(app, message) {
     app.slow = false;
     app.draw("header");
   }
-  const known = { state: hearState, part: hearPart, busy: hearBusy, progress: hearProgress, set: hearSet, code: hearCode, board: hearBoard, error: hearError };
+  const known = {
+    state: hearState, part: hearPart, busy: hearBusy, progress: hearProgress, board: hearBoard, set: hearSet, code: hearCode,
+    look: hearLook, shared: app.share.hear, file: app.share.save, error: hearError,
+  };
   known[kind]?.(app, message);
 }
 
@@ -115,8 +118,16 @@ function hearSet(app, { gen, data }) {
   app.draw("set", "header", "layers");
 }
 
-function hearCode(app, { code }) {
-  app.dialogs.showCode(code);
+function hearCode(app, { code, title }) {
+  app.dialogs.showCode(code, title);
+}
+
+/** What was on show in a state that was opened. */
+function hearLook(app, { look }) {
+  Object.assign(app.look, look);
+  if (!look.attend) app.attention = null;
+  app.share.close();
+  app.drawAll();
 }
 
 function hearError(app, { text }) {

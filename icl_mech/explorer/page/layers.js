@@ -91,7 +91,7 @@ function layersView(app) {
         app.draw("layers", "prompt");
       };
       const chosen = compact
-        ? make("select", { "aria-label": "What a dragged range does", onchange: event => act(event.target.value) }, state.kinds.map(kind => make("option", { value: kind.what }, kind.words)))
+        ? make("select", { "data-live": true, "aria-label": "What a dragged range does", onchange: event => act(event.target.value) }, state.kinds.map(kind => make("option", { value: kind.what }, kind.words)))
         : segmented("What a dragged range does", state.kinds.map(kind => [kind.what, kind.words, ""]), act);
       kinds.control = chosen;
       kinds.replaceChildren(make("span", { class: "ex-quiet" }, "drag a range to"), chosen.node ?? chosen);
@@ -324,12 +324,12 @@ function layersView(app) {
     const place = row.side === "left" ? { right: `${g.width - g.x(row.a) + g.column / 2 + 8}px` }
       : { left: `${row.side === "below" ? row.left : g.x(row.b) + g.column / 2 + 8}px` };
     const factor = change.factor != null && make("input", {
-      type: "number", "data-key": `factor ${k}`, step: 0.1, value: change.factor, "aria-label": `Factor of: ${change.words}`,
+      type: "number", "data-live": true, "data-key": `factor ${k}`, step: 0.1, value: change.factor, "aria-label": `Factor of: ${change.words}`,
       onchange: event => { if (Number.isFinite(event.target.valueAsNumber)) app.act("scale", { change: k, factor: event.target.valueAsNumber }, "layers"); },
     });
     return make("div", { class: "ex-change-words", style: { top: `${top}px`, "max-width": row.side === "below" ? `${g.width - row.left}px` : "380px", ...place } },
       make("span", { title: change.words }, change.words), factor,
-      make("button", { type: "button", "data-key": `remove ${k}`, title: "Remove this change", "aria-label": `Remove: ${change.words}`, onclick: () => app.act("remove", { change: k }, "layers") }, "×"));
+      make("button", { type: "button", "data-live": true, "data-key": `remove ${k}`, title: "Remove this change", "aria-label": `Remove: ${change.words}`, onclick: () => app.act("remove", { change: k }, "layers") }, "×"));
   }
 
   // Cursor and brush: the only elements that follow the pointer

@@ -8,8 +8,8 @@ function promptView(app) {
     ["out", "Read by", "What reads the chosen token at the cursor’s layer"],
   ], setMode);
   const source = make("button", { type: "button", class: "ex-source", title: "Back to saliency", onclick: () => { app.attention = null; app.draw("prompt", "layers"); } });
-  const add = button("+ Add", "Add another demonstration from the task (a)", () => app.act("add"));
-  const flip = button("", "", () => app.act("flip_all"));
+  const add = button("+ Add", "Add another demonstration from the task (a)", () => app.act("add"), { "data-live": true });
+  const flip = button("", "", () => app.act("flip_all"), { "data-live": true });
   const text = make("div", { class: "ex-text", role: "group", "aria-label": "The prompt, token by token" });
   const arcs = make("svg", { class: "ex-arcs", "aria-hidden": "true" });
   const box = make("div", { class: "ex-prompt" }, text, arcs);
@@ -59,7 +59,7 @@ function promptView(app) {
   }
 
   function tool(sign, words, act) {
-    return make("button", { type: "button", tabindex: -1, title: words, "aria-label": words, onclick: act }, sign);
+    return make("button", { type: "button", tabindex: -1, title: words, "aria-label": words, "data-live": true, onclick: act }, sign);
   }
 
   function demoTools(state, demo) {

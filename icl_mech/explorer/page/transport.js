@@ -69,6 +69,91 @@ function widgetTransport(model) {
   };
 }
 
+/** From the stored messages of a saved page, with no Python behind it; `command` opens it live, `FILE` being the page. */
+export function replayTransport(text, command) {
+  const file = decodeURIComponent(location.pathname.split("/").at(-1)) || "FILE";
+  const live = `This is a saved page, and that needs the model. Open it live: ${command.replace("FILE", /^[\w.-]+$/.test(file) ? file : `'${file}'`)}`;
+  let saved = null, past = [0], future = [], reference = null, gen = 0, told = () => {}, heard = () => {};
+  const now = () => saved.states[past.at(-1)];
+
+  const part = (name, number) => {
+    if (number == null) return;
+    const { maps, ...data } = saved.pool[number];
+    heard({ kind: "part", gen, part: name, data: maps ? { ...data, maps: saved.maps.subarray(maps[0], maps[0] + maps[1]) } : data });
+  };
+
+  function show(seq) {
+    const { state, parts, beside } = now(), [start, ...kept] = beside, against = reference == null ? start : kept[reference];
+    gen += 1;
+    heard({
+      ...state, kind: "state", version: VERSION, gen, seq, note: "", undo: past.length > 1, redo: future.length > 0,
+      reference: { index: reference, name: reference == null ? "start" : state.named[reference].name },
+    });
+    Object.entries(parts).forEach(([name, number]) => part(name, number));
+    Object.entries({ ref: against.now, refcal: against.cal, refflow: against.flow }).forEach(([name, number]) => part(name, number));
+    kept.forEach((own, i) => part(`kept${i}`, own.now));
+  }
+
+  function step(to) {
+    if (past.at(-1) !== to) {
+      past.push(to);
+      future = [];
+    }
+  }
+
+  const moves = {
+    undo: () => { if (past.length > 1) future.push(past.pop()); },
+    redo: () => { if (future.length) past.push(future.pop()); },
+    reset: () => step(1),
+    restore: ({ index }) => step(2 + index),
+    reference: ({ index }) => { reference = index; },
+    hello: () => {},
+  };
+  const answers = {
+    share: () => ({ kind: "shared", ...now().shared }),
+    code: ({ all }) => ({ kind: "code", code: all ? now().every : now().code }),
+    finding: () => ({ kind: "code", title: now().finding && "As a finding", code: now().finding }),
+    attend: ({ layer, head }) => { part("attention", now().attention[`attention ${layer} ${head}`]); return null; },
+    look: () => null,
+  };
+
+  function answer(message) {
+    const { do: what, layer, head } = message;
+    if (moves[what]) {
+      moves[what](message);
+      show(message.seq);
+    } else if (!answers[what] || (what === "attend" && !(`attention ${layer} ${head}` in now().attention))) {
+      heard({ kind: "error", text: live });
+    } else {
+      const found = answers[what](message);
+      if (found) heard(found);
+    }
+  }
+
+  return {
+    alone: true,
+    saved: true,
+    send: message => setTimeout(() => answer(message)),
+    status: callback => { told = callback; },
+    listen: callback => {
+      heard = callback;
+      unpacked(text).then(found => {
+        saved = found;
+        reference = found.reference;
+        told("open");
+        show(0);
+      });
+    },
+  };
+}
+
+/** JSON, a zero, and the maps behind it. */
+async function unpacked(text) {
+  const packed = new Blob([bytes(text)]).stream().pipeThrough(new DecompressionStream("deflate-raw"));
+  const all = new Uint8Array(await new Response(packed).arrayBuffer()), end = all.indexOf(0);
+  return { ...JSON.parse(new TextDecoder().decode(all.subarray(0, end))), maps: all.subarray(end + 1) };
+}
+
 export default {
   render({ model, el }) {
     return mount(el, widgetTransport(model));

@@ -33,7 +33,7 @@ const roleColour = role => colour((ROLES[role] ?? ROLES.format)[1]);
 const PARTS = {
   now: "answer and lens", ref: "the reference", cal: "calibration", refcal: "calibration",
   pair: "true and false labels", flow: "information flow", refflow: "flow of the reference", attention: "attention",
-  heads: "heads", null: "random heads", rows: "attention of all heads",
+  heads: "heads", null: "random heads", rows: "attention of all heads", board: "all queries", prior: "baselines of the lens", page: "what the page shows",
 };
 
 /** What a change concerns, which sets its colour. */
@@ -55,6 +55,7 @@ function changeLayers(change) {
 // -- Maps: lower triangles of one byte per edge, row by row --
 
 function bytes(text) {
+  if (text instanceof Uint8Array) return text;  // of a saved page
   return Uint8Array.from(atob(text), letter => letter.charCodeAt(0));
 }
 

@@ -1,0 +1,187 @@
+"""`saved_page`: kept states as one HTML file, whose interactions are answered from stored messages, without a model."""
+
+import base64
+import hashlib
+import json
+import re
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from icl_mech.errors import IclMechError
+from icl_mech.explorer.experiment import Experiment
+from icl_mech.explorer.history import History
+from icl_mech.explorer.over_all import StoppedError
+from icl_mech.explorer.sharing import Shared
+from icl_mech.explorer.telling import described
+from icl_mech.explorer.theme import css, module
+
+if TYPE_CHECKING:
+    from icl_mech.explorer.session import Session
+
+SMALL = 2_000_000
+"""Number of bytes below which a page stays if coarser maps can keep it there."""
+
+STEPS = (1, 5, 17, 51)
+"""Steps to which the codes of maps (0 to 255) are rounded, the finest first."""
+
+_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark"><meta name="icl-mech-state" content="{state}"><title>{title}</title>
+<style>{css}</style></head>
+<body><main id="explore"></main>
+<script type="application/octet-stream" id="saved">{data}</script>
+<script type="module">{script}</script>
+</body></html>
+"""
+
+_CSS = "body { margin: 0 }\n"
+
+_MOUNT = """
+const saved = document.getElementById("saved");
+mount(document.getElementById("explore"), replayTransport(saved.textContent, %s));
+"""
+
+
+def saved_page(session: "Session", stop: Callable[[], bool] = lambda: False) -> str:
+    """The present state, the start and the kept states as one HTML page.
+
+    Args:
+        session: The session to save.
+        stop: Asked before each part that is measured whether to stop; what was measured is cached.
+
+    Raises:
+        StoppedError: a stop was requested.
+    """
+    stage = session.asker.stage
+    stored = _Stored(session, stop)
+    history = session.history
+    rows = [history.past[-1], history.past[0], *(own for _, own in history.named)]
+    states = [stored.state(row) for row in rows]
+    for state, row in zip(states, rows, strict=True):
+        state["beside"] = [stored.beside(own, row) for own in rows[1:]]
+    content = {"reference": history.reference, "states": states}
+    title = f"{stage.task.name}, {stage.info.name}"
+    script = module() + _MOUNT % json.dumps(_live(session))
+    sheet = _CSS + css()
+    policy = (
+        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(sheet)}'; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    shown = {"policy": policy, "state": session.shared().to_text(stage), "title": escape(title)}
+    for step in STEPS:
+        data = stored.packed(content, step)
+        page = _PAGE.format(css=sheet, script=script, data=data, **shown)
+        if len(page.encode()) < SMALL:
+            break
+    return page
+
+
+def _hash(text: str) -> str:
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"sha256-{base64.b64encode(digest).decode()}"
+
+
+def _live(session: "Session") -> str:
+    """The command that opens the page's state with the model; `FILE` stands for the page."""
+    model, task = session.lines
+    names = [re.fullmatch(r'.*\.load_\w+\("([\w./-]+)"\)', line) for line in (model, task)]
+    if all(names):
+        return "icl-mech explore --model {} --task {} --state FILE".format(
+            *(name[1] for name in names if name)
+        )
+    return 'icl.explore(model, task, state="FILE")'
+
+
+@dataclass
+class _Stored:
+    """Messages of several states; what they share is stored once.
+
+    Attributes:
+        session: Where they come from.
+        stop: Asked before each part whether to stop.
+        pool: The parts.
+        places: Number of each part in the pool, by its name and experiment.
+        maps: The codes of all maps, one after the other.
+    """
+
+    session: "Session"
+    stop: Callable[[], bool]
+    pool: list[dict[str, Any]] = field(default_factory=list)
+    places: dict[tuple[str, Experiment], int] = field(default_factory=dict)
+    maps: list[bytes] = field(default_factory=list)
+
+    def state(self, row: Experiment) -> dict[str, Any]:
+        """The messages of one state."""
+        session, history = self.session, self.at(row)
+        now, task = history.now, session.asker.stage.task
+        parts = {
+            "now": self.part("now", now),
+            "pair": self.part("pair", now.relabelled(0, len(task.labels))),
+            "flow": self.part("flow", now),
+            "cal": None if task.is_open else self.part("cal", now),
+        }
+        info = session.asker.stage.info
+        heads = [
+            f"attention {layer} {head}"
+            for layer in range(info.n_layers)
+            for head in range(info.n_heads)
+            if session.asker.has(f"attention {layer} {head}", now)
+        ]
+        shared = Shared(history.past[-1], history.against, session.look)
+        return {
+            "state": described(session.asker, history),
+            "parts": _there(parts),
+            "attention": _there({name: self.part(name, now) for name in heads}),
+            "shared": session.shared_message(shared),
+            **session.written(history),
+        }
+
+    def at(self, row: Experiment) -> History:
+        """The history with a state as the present one."""
+        history = self.session.history
+        return replace(history, past=[history.past[0], row], future=[], turned={})
+
+    def beside(self, own: Experiment, row: Experiment) -> dict[str, int]:
+        """Parts of an experiment that a state is compared with: its answer, and what is stored of it anyway."""
+        experiment = self.at(row).beside(own)
+        answer = _there({"now": self.part("now", experiment)})
+        rest = {what: self.places.get((what, experiment)) for what in ("flow", "cal")}
+        return {**answer, **_there(rest)}
+
+    def part(self, what: str, experiment: Experiment) -> int | None:
+        """The number of a part in the pool; None if it cannot be measured."""
+        key = (what, experiment)
+        if key not in self.places:
+            if self.stop():
+                raise StoppedError
+            try:
+                figures = dict(self.session.asker.ask(what, experiment))
+            except (
+                IclMechError
+            ):  # a demonstration has the text of the query: the page shows no numbers
+                return None
+            if "maps" in figures:
+                codes = base64.b64decode(figures["maps"])
+                figures["maps"] = [sum(map(len, self.maps)), len(codes)]
+                self.maps.append(codes)
+            self.places[key] = len(self.pool)
+            self.pool.append(figures)
+        return self.places[key]
+
+    def packed(self, content: dict[str, Any], step: int) -> str:
+        """JSON, a zero, and the maps, compressed, in Base64."""
+        text = json.dumps({**content, "pool": self.pool})
+        rounded = bytes(min(255, (code + step // 2) // step * step) for code in range(256))
+        packer = zlib.compressobj(9, wbits=-15)
+        packed = packer.compress(text.encode() + b"\0")
+        packed += b"".join(packer.compress(codes.translate(rounded)) for codes in self.maps)
+        return base64.b64encode(packed + packer.flush()).decode()
+
+
+def _there(parts: dict[str, int | None]) -> dict[str, int]:
+    return {name: place for name, place in parts.items() if place is not None}
