@@ -32,9 +32,8 @@ def visible(piece: str) -> str:
         return NOTHING
     if not piece.strip(" "):
         return BLANK * len(piece)
-    shown = [_sign(piece, place) for place in range(len(piece))]
     ring = "◌" if unicodedata.category(piece[0]) in _MARKS else ""
-    return ring + "".join(shown)
+    return ring + _continuing(piece)
 
 
 class InText(NamedTuple):
@@ -62,7 +61,8 @@ def in_text(pieces: Sequence[str]) -> list[InText]:
     starts = [i for i, piece in enumerate(pieces) if piece or not i]
     for start, stop in pairwise([*starts, len(pieces)]):
         piece = pieces[start]
-        first = InText(visible(piece), quoted(piece))
+        joined = start and piece and unicodedata.category(piece[0]) in _MARKS
+        first = InText(_continuing(piece) if joined else visible(piece), quoted(piece))
         if piece and stop > start + 1:
             spelled = visible(piece[-1])
             to = "and" if stop == start + 2 else "to"
@@ -89,8 +89,16 @@ def breaks(piece: str) -> int:
 
 
 def quoted(piece: str) -> str:
-    """A token as it is quoted in sentences."""
-    return f"“{alone(piece)}”"
+    """A token as it is quoted in sentences; one that is read from the right leaves their direction as it is."""
+    text = alone(piece)
+    if any(unicodedata.bidirectional(letter) in ("R", "AL") for letter in text):
+        text = f"\N{FIRST STRONG ISOLATE}{text}\N{POP DIRECTIONAL ISOLATE}"
+    return f"“{text}”"
+
+
+def _continuing(piece: str) -> str:
+    """The text of a token that continues the text before it: a combining mark joins the letter it marks."""
+    return "".join(_sign(piece, place) for place in range(len(piece)))
 
 
 def _sign(piece: str, place: int) -> str:

@@ -157,6 +157,7 @@ border:1px solid var(--icl-grid);border-radius:4px;max-width:60em;overflow-wrap:
 .icl-t.icl-template{--icl-tone:var(--icl-other);font-style:italic}
 .icl-t.icl-label{--icl-tone:var(--icl-label);font-weight:700;outline:1px solid var(--icl-edge);
 background:var(--icl-panel);--icl-edge:var(--icl-label)}
+.icl-t.icl-more{outline:0}
 .icl-t.icl-query{--icl-tone:var(--icl-query);text-decoration:underline}
 .icl-t.icl-target{--icl-tone:var(--icl-page);background:var(--icl-target);font-weight:700;
 padding:0 .15em;outline:2px solid var(--icl-target)}
