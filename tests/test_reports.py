@@ -20,7 +20,7 @@ from plotly.offline import get_plotlyjs, get_plotlyjs_version
 
 from icl_mech.errors import ResultError
 from icl_mech.plots import figure
-from icl_mech.plots.pieces import quoted
+from icl_mech.plots.pieces import in_text
 from icl_mech.plots.style import INK, LINK, LOOKS, PAGE, PANEL, QUIET
 from icl_mech.prompts.spans import ROLES
 from icl_mech.reports import (
@@ -454,7 +454,7 @@ def test_a_figure_has_no_title_but_a_text_in_its_place():
 def test_data_holds_nothing_that_ends_a_script():
     prompt = PromptText("", ("</script>", "<!--", "\u2028", "🙂", ""), ("unknown",) * 5)
     page = render_page(Page("t", [], prompt=prompt))
-    assert data_of(page)["prompts"]["prompt"]["names"] == [quoted(token) for token in prompt.tokens]
+    assert data_of(page)["prompts"]["prompt"]["names"] == [own.name for own in in_text(prompt.tokens)]
     assert page.count("</script>") == 2
 
 

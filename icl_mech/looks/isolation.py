@@ -130,6 +130,8 @@ def _classes(result: IsolationResult) -> LabelMatrix:
 
 def _words(result: IsolationResult) -> Table:
     """The top next words of the first prompts in each condition, the one without isolation first."""
+    from icl_mech.plots.pieces import alone
+
     if not result.words:
         raise ResultError(
             "This result contains no next words: earlier versions did not keep them, or the model has no "
@@ -140,7 +142,7 @@ def _words(result: IsolationResult) -> Table:
     rows = [("no isolation", plain)]
     rows += [(condition(key), words) for key, words in pairs if key[1] == result.usual_depth]
     lines = [
-        (str(prompt + 1), name, " · ".join(visible(word) for word in words[prompt]))
+        (str(prompt + 1), name, " · ".join(alone(word) for word in words[prompt]))
         for prompt in range(len(plain))
         for name, words in rows
     ]
@@ -151,8 +153,3 @@ def _words(result: IsolationResult) -> Table:
         "␣ marks a space at the start, ↵ a line break; random tokens: first draw",
         bold=tuple(range(0, len(lines), len(rows))),
     )
-
-
-def visible(word: str) -> str:
-    """A token with symbols for its spaces and line breaks."""
-    return word.replace(" ", "␣").replace("\n", "↵").replace("\t", "⇥") or "⋯"

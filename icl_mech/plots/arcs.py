@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from icl_mech.errors import ResultError
-from icl_mech.plots.pieces import html_of
+from icl_mech.plots.pieces import visible
 from icl_mech.plots.prompt_style import ROLE_NAMES, ROLE_STYLES, style
 from icl_mech.plots.prompt_view import PromptLike, Text, View, number
 
@@ -198,7 +198,7 @@ def _words(text: Text, edges: Edges, places: Sequence[float]) -> list[str]:
     y = TALLEST + 22
     return [
         f'<text class="icl-b-{_kind(text, i)}" x="{places[i] + 3:.1f}" y="{y:.0f}" '
-        f'transform="rotate(60 {places[i] + 3:.1f} {y:.0f})">{html_of(text.pieces[i].strip(" ")[:14])}</text>'
+        f'transform="rotate(60 {places[i] + 3:.1f} {y:.0f})">{escape(visible(text.pieces[i].strip(" "))[:14])}</text>'
         for i in sorted(written)
     ]
 

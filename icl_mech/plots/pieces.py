@@ -1,14 +1,17 @@
-"""Visible text of tokens: escaped, with a symbol for every invisible character.
+"""Visible text of tokens, with a symbol for every invisible character.
 
-Prompt text is never treated as HTML: every special character is escaped here, in one place.
+In running text a character that several tokens spell is shown once; a token that stands by itself shows the spaces
+at its ends.
 """
 
 import unicodedata
-from html import escape
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
 
 SIGNS = {"\n": "↵", "\r": "␍", "\t": "⇥"}
 BLANK = "␣"
-"""A space, in tokens that consist of spaces only."""
+"""A space, in tokens that consist of spaces only and at the ends of tokens that stand by themselves."""
 
 NOTHING = "⋯"
 """A token that adds no character to the text: a continuation of the previous one."""
@@ -29,14 +32,55 @@ def visible(piece: str) -> str:
         return NOTHING
     if not piece.strip(" "):
         return BLANK * len(piece)
-    shown = [_sign(piece, place) for place in range(len(piece))]
     ring = "◌" if unicodedata.category(piece[0]) in _MARKS else ""
-    return ring + "".join(shown)
+    return ring + _continuing(piece)
 
 
-def html_of(piece: str) -> str:
-    """`visible`, escaped for HTML."""
-    return escape(visible(piece), quote=True)
+class InText(NamedTuple):
+    """A token in running text.
+
+    Attributes:
+        text: Its visible text; empty if it continues a character.
+        name: The token as sentences name it; `“⋯服”` if it continues 服.
+        about: The tokens that spell a character together; empty for a token that spells whole ones.
+    """
+
+    text: str
+    name: str
+    about: str = ""
+
+
+def in_text(pieces: Sequence[str]) -> list[InText]:
+    """Tokens in running text: a character that several of them spell is shown once, by the first.
+
+    Args:
+        pieces: Characters that each token adds to the text, as in `Prompt.pieces`: none for later
+            tokens of a character.
+    """
+    shown: list[InText] = []
+    starts = [i for i, piece in enumerate(pieces) if piece or not i]
+    for start, stop in pairwise([*starts, len(pieces)]):
+        piece = pieces[start]
+        joined = start and piece and unicodedata.category(piece[0]) in _MARKS
+        first = InText(_continuing(piece) if joined else visible(piece), quoted(piece))
+        if piece and stop > start + 1:
+            spelled = visible(piece[-1])
+            to = "and" if stop == start + 2 else "to"
+            first = first._replace(about=f"tokens {start} {to} {stop - 1} spell “{spelled}”")
+            rest = InText("", f"“{NOTHING}{spelled}”", first.about)
+        else:
+            rest = first
+        shown += [first, *[rest] * (stop - start - 1)]
+    return shown
+
+
+def alone(piece: str) -> str:
+    """`visible`, of a token that stands by itself: spaces at its ends are ␣."""
+    inner = piece.strip(" ")
+    if not inner:
+        return visible(piece)
+    before, _, after = piece.partition(inner)
+    return BLANK * len(before) + visible(inner) + BLANK * len(after)
 
 
 def breaks(piece: str) -> int:
@@ -45,8 +89,16 @@ def breaks(piece: str) -> int:
 
 
 def quoted(piece: str) -> str:
-    """A token as it is quoted in sentences: in quotation marks, without surrounding spaces."""
-    return f"“{visible(piece.strip(' ') or piece)}”"
+    """A token as it is quoted in sentences; one that is read from the right leaves their direction as it is."""
+    text = alone(piece)
+    if any(unicodedata.bidirectional(letter) in ("R", "AL") for letter in text):
+        text = f"\N{FIRST STRONG ISOLATE}{text}\N{POP DIRECTIONAL ISOLATE}"
+    return f"“{text}”"
+
+
+def _continuing(piece: str) -> str:
+    """The text of a token that continues the text before it: a combining mark joins the letter it marks."""
+    return "".join(_sign(piece, place) for place in range(len(piece)))
 
 
 def _sign(piece: str, place: int) -> str:

@@ -151,12 +151,13 @@ ROLE_NAMES: Mapping[str, str] = {
 _RULES = """
 .icl-prompt{background:var(--icl-page);color:var(--icl-ink);font:14px/1.75 FONT;padding:.6em .8em;
 border:1px solid var(--icl-grid);border-radius:4px;max-width:60em;overflow-wrap:anywhere}
-.icl-body{white-space:pre-wrap}
-.icl-t{color:var(--icl-tone);unicode-bidi:isolate;border-radius:2px}
+.icl-body{white-space:pre-wrap;unicode-bidi:plaintext}
+.icl-t{color:var(--icl-tone);border-radius:2px}
 .icl-t.icl-text{--icl-tone:var(--icl-text)}
 .icl-t.icl-template{--icl-tone:var(--icl-other);font-style:italic}
 .icl-t.icl-label{--icl-tone:var(--icl-label);font-weight:700;outline:1px solid var(--icl-edge);
 background:var(--icl-panel);--icl-edge:var(--icl-label)}
+.icl-t.icl-more{outline:0}
 .icl-t.icl-query{--icl-tone:var(--icl-query);text-decoration:underline}
 .icl-t.icl-target{--icl-tone:var(--icl-page);background:var(--icl-target);font-weight:700;
 padding:0 .15em;outline:2px solid var(--icl-target)}
@@ -177,6 +178,7 @@ _LEVEL_RULES = """
 .icl-scale{display:flex;flex-wrap:wrap;gap:.2em .6em;align-items:center;margin-top:.6em;
 font-size:13px}
 .icl-step{display:inline-block;width:1.1em;height:.9em}
+.icl-t[data-v].icl-more{padding-inline:.12em}
 .icl-t.icl-nan{--icl-tone:var(--icl-quiet);background:repeating-linear-gradient(135deg,
 var(--icl-grid) 0 2px,transparent 2px 6px)}
 .icl-t[data-v].icl-label{--icl-edge:currentColor;outline-width:1.5px}

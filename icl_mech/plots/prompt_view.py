@@ -4,7 +4,7 @@ Pure functions from plain values to HTML, for notebooks and pages. Classes begin
 style sheet is `style()`; without colour, roles are still distinguished by bold, boxes, italics,
 underlines and the words of `title`.
 
-Each token is `<bdi class="icl-t icl-ROLE" data-i=POSITION data-id=ID data-role=ROLE title=...>`;
+Each token is `<span class="icl-t icl-ROLE" data-i=POSITION data-id=ID data-role=ROLE title=...>`;
 coloured by numbers it also has `data-v` and the class of its level, `icl-v0` to `icl-v20` (around
 0: `icl-s0` to `icl-s20`), which a page may replace. Prompts of a set open and close without a script.
 """
@@ -17,7 +17,7 @@ from html import escape
 from typing import Any, Protocol, runtime_checkable
 
 from icl_mech.errors import ResultError
-from icl_mech.plots.pieces import breaks, html_of, quoted, visible
+from icl_mech.plots.pieces import InText, breaks, in_text, quoted, visible
 from icl_mech.plots.prompt_style import LEVELS, ROLE_NAMES, ROLE_STYLES, Scale, style
 
 LONGEST = 1000
@@ -180,7 +180,7 @@ def prompt_html(
     numbers = None if values is None else _numbers(values, len(text))
     scale = None if numbers is None else Scale.of(numbers, low, high)
     left_out = _left_out(len(text), limit)
-    parts = []
+    parts, shown = [], in_text(text.pieces)
     for position in range(len(text)):
         if left_out and position == left_out.start:
             parts.append(
@@ -188,14 +188,14 @@ def prompt_html(
                 f"{left_out.start} to {left_out.stop - 1} …</span>"
             )
         if position not in left_out:
-            parts.append(_token(text, position, numbers, scale, name))
+            parts.append(_token(text, position, shown[position], numbers, scale, name))
     head = _legend(text.roles, coloured=scale is None) if legend else ""
     foot = ""
     if numbers is not None and scale is not None:
         foot = _scale(scale, name) + f'<p class="icl-note">{_said(text, numbers, scale)}</p>'
     elif legend:
         foot = "".join(f'<p class="icl-note">{escape(said)}</p>' for said in _notes(text))
-    body = f'<div class="icl-body" dir="ltr">{"".join(parts)}</div>'
+    body = f'<div class="icl-body" dir="auto">{"".join(parts)}</div>'
     return f'<div class="icl-prompt">{head}{body}{foot}</div>'
 
 
@@ -212,9 +212,7 @@ def _notes(text: Text) -> list[str]:
     """Notes on the candidates after the target, and on tokens with a dotted underline."""
     notes = []
     if text.candidates:
-        named = ", ".join(
-            f"“{visible(candidate)}”" for _, candidate in text.candidates[:MOST_CANDIDATES]
-        )
+        named = ", ".join(quoted(candidate) for _, candidate in text.candidates[:MOST_CANDIDATES])
         more = len(text.candidates) - MOST_CANDIDATES
         rest = f" and {more} more" if more > 0 else ""
         notes.append(f"Candidates after the target, {SCORES[text.score]}: {named}{rest}.")
@@ -240,11 +238,16 @@ def prompt_view(
 
 
 def _token(
-    text: Text, position: int, values: Sequence[float] | None, scale: Scale | None, name: str
+    text: Text,
+    position: int,
+    shown: InText,
+    values: Sequence[float] | None,
+    scale: Scale | None,
+    name: str,
 ) -> str:
     role, piece = text.roles[position], text.pieces[position]
     role_style = ROLE_STYLES.get(role, "unknown")
-    said = [f"{quoted(piece)}", f"position {position}"]
+    said = [shown.name, f"position {position}"]
     data = f' data-i="{position}"'
     if text.ids:
         said.append(f"id {text.ids[position]}")
@@ -252,16 +255,17 @@ def _token(
     about = text.about[position] if text.about else ""
     said.append(ROLE_NAMES.get(role, role) + (f" ({about})" if about else ""))
     data += f' data-role="{escape(role)}"'
-    level = " icl-shared" * (position in text.shared)
+    said += [shown.about] if shown.about else []
+    level = " icl-shared" * (position in text.shared) + " icl-more" * (not shown.text)
     if values is not None and scale is not None:
         value = values[position]
         place = scale.level(value)
-        level = " icl-nan" if place is None else f" {scale.name(place)}"
+        level += " icl-nan" if place is None else f" {scale.name(place)}"
         data += "" if place is None else f' data-v="{value:.4g}"'
         said.insert(0, f"{name or 'value'}: {number(value)}")
     title = escape(" · ".join(said))
     return (
-        f'<bdi class="icl-t icl-{role_style}{level}"{data} title="{title}">{html_of(piece)}</bdi>'
+        f'<span class="icl-t icl-{role_style}{level}"{data} title="{title}">{escape(shown.text)}</span>'
         + "<br>" * breaks(piece)
     )
 

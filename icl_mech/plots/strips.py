@@ -7,6 +7,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
+from icl_mech.plots.pieces import NOTHING
 from icl_mech.plots.style import INK, LOOKS, PAGE, QUIET, SCALE, layout, shown, steps
 from icl_mech.shapes import Meaning, TokenStrips
 from icl_mech.shapes.tokens import MANY
@@ -138,7 +139,7 @@ def _pieces(tokens: tuple[str, ...]) -> list[Piece]:
     line = start = 0
     ended = False
     for token in tokens:
-        text = token.replace("\n", "↵") or "␣"
+        text = token.replace("\n", "↵") or NOTHING
         text = text if len(text) <= ACROSS else text[: ACROSS - 1] + "…"
         # Several line breaks in a row stay together.
         if start + len(text) > ACROSS or (ended and token.strip("\n")):

@@ -2,7 +2,7 @@
 
 import plotly.graph_objects as go
 
-from icl_mech.plots.pieces import quoted, visible
+from icl_mech.plots.pieces import alone, quoted, visible
 from icl_mech.plots.style import INK, PAGE, PANEL, RULE, SCALE, axis, layout, shown, steps
 from icl_mech.shapes import LensTable, Table
 
@@ -172,7 +172,7 @@ def _heading(name: str, longest: int) -> str:
 
 def _cell(words: tuple[str, ...], longest: int, bold: set[str]) -> str:
     word = words[0] if words else ""
-    text = visible(word.strip(" ") or word)
+    text = alone(word)
     text = shown(text if len(text) <= longest else text[: longest - 1] + "…")
     return f"<b>{text}</b>" if word.strip() in bold and word.strip() else text
 

@@ -4,6 +4,7 @@ Texts are not tokenised in pieces: concatenated tokens of pieces differ wherever
 across a boundary (`.` and a line break are one token in Qwen, Llama 3 and Mistral's Tekken).
 """
 
+import re
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -146,12 +147,12 @@ class TextTokenizer:
         return first, 0, [first, *map(read, words[1:])]
 
     def words(self, ids: Sequence[int]) -> tuple[str, ...]:
-        """Text of each token, as inside a longer text."""
+        """Text of each token, as inside a longer text; bytes that are not a whole character are written as `⟨E6⟩`."""
         tokens = self.tokenizer.convert_ids_to_tokens(list(ids))
         decoded = (self.tokenizer.decode([i], clean_up_tokenization_spaces=False) for i in ids)
         return tuple(
             f" {text}" if str(token).startswith("▁") and not text.startswith(" ") else text
-            for token, text in zip(tokens, decoded, strict=True)
+            for token, text in zip(tokens, map(_with_bytes, map(str, tokens), decoded), strict=True)
         )
 
     @cached_property
@@ -263,6 +264,29 @@ class TextTokenizer:
                 "use_fast=True))."
             )
         return tuple(offsets)
+
+
+def _with_bytes(token: str, text: str) -> str:
+    """The text of a token; if it holds a part of a character, with the bytes of that part."""
+    if "\N{REPLACEMENT CHARACTER}" not in text:
+        return text
+    if fallback := re.fullmatch("<0x([0-9A-F]{2})>", token):
+        return f"⟨{fallback[1]}⟩"
+    if not _BYTES.keys() >= {*token}:
+        return text
+    read = bytes(_BYTES[letter] for letter in token).decode(errors="surrogateescape")
+    return re.sub("[\udc80-\udcff]", lambda byte: f"⟨{ord(byte[0]) - 0xDC00:02X}⟩", read)
+
+
+def _letters_of_bytes() -> dict[str, int]:
+    """Bytes by the letters that stand for them in byte-level vocabularies: printable ones for themselves."""
+    plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    rest = [byte for byte in range(256) if byte not in plain]
+    letters = [*map(chr, plain), *(chr(256 + number) for number in range(len(rest)))]
+    return dict(zip(letters, [*plain, *rest], strict=True))
+
+
+_BYTES = _letters_of_bytes()
 
 
 def _untrimmed(offsets: Sequence[Interval]) -> tuple[Interval, ...]:

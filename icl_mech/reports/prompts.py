@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from icl_mech.plots.pieces import breaks, quoted, visible
+from icl_mech.plots.pieces import InText, breaks, in_text
 from icl_mech.plots.prompt_style import ROLE_NAMES
 from icl_mech.plots.strips import coarse
 from icl_mech.reports.model import PromptText, TokenValues
@@ -28,7 +28,8 @@ class Token:
     """One token as it is displayed.
 
     Attributes:
-        text: Its visible text, with its line breaks.
+        text: Its visible text, with its line breaks; empty if it continues a character.
+        name: The token as sentences name it.
         role: Its role.
         about: Position, role, demonstration and id, in words.
         mark: Label of its frame, or "".
@@ -36,6 +37,7 @@ class Token:
     """
 
     text: str
+    name: str
     role: str
     about: str
     mark: str
@@ -68,7 +70,7 @@ class ShownPrompt:
         used = {LEGEND[role]: role for role in LEGEND if role in text.roles}
         return cls(
             name,
-            [_token(text, i) for i in range(len(text.tokens))],
+            [_token(text, i, shown) for i, shown in enumerate(in_text(text.tokens))],
             [(role, words) for words, role in used.items()],
             own_map["layers"] if own_map and own_map["blob"] else 0,
             text.coloured,
@@ -81,7 +83,7 @@ class ShownPrompt:
         rows = coloured.values.tolist() if coloured else []
         return {
             "map": mapped if self.layers else "",
-            "names": [quoted(token) for token in text.tokens],
+            "names": [token.name for token in self.tokens],
             "about": [token.about for token in self.tokens],
             "values": coarse(rows),
             "rows": list(coloured.names) if coloured else [],
@@ -90,7 +92,7 @@ class ShownPrompt:
         }
 
 
-def _token(text: PromptText, i: int) -> Token:
+def _token(text: PromptText, i: int, shown: InText) -> Token:
     piece, role = text.tokens[i], text.roles[i]
     mark = text.marks[i] if text.marks else ""
     demo = text.demos[i] if text.demos else None
@@ -98,9 +100,11 @@ def _token(text: PromptText, i: int) -> Token:
     if demo is not None:
         about += [f"span {demo}" if "span" in text.roles else f"demonstration {demo + 1}"]
     about += [f"token id {text.ids[i]}"] if text.ids else []
+    about += [shown.about] if shown.about else []
     about += [mark] if mark else []
     about += ["contains characters of two roles"] if (shared := i in text.shared) else []
-    return Token(visible(piece) + "\n" * breaks(piece), role, ", ".join(about), mark, shared)
+    visible = shown.text + "\n" * breaks(piece)
+    return Token(visible, shown.name, role, ", ".join(about), mark, shared)
 
 
 def strips_text(shape: TokenStrips) -> PromptText:

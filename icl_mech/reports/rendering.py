@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from icl_mech.export_text import csv_text
-from icl_mech.plots.pieces import quoted
+from icl_mech.plots.pieces import in_text
 from icl_mech.plots.prompt_style import ROLE_NAMES
 from icl_mech.plots.style import (
     GRID,
@@ -183,7 +183,7 @@ class Writer:
 
     def prompt(self, text: PromptText, name: str) -> ShownPrompt:
         """The prompt for the template; its data are collected for the script."""
-        names = [quoted(token) for token in text.tokens]
+        names = [token.name for token in in_text(text.tokens)]
         mapped = next(
             (key for key, token_map in self.maps.items() if token_map["names"] == names), ""
         )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from icl_mech.plots.pieces import quoted
+from icl_mech.plots.pieces import in_text
 from icl_mech.shapes import TokenMatrix, TokenSegment
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def packed(shape: TokenMatrix) -> dict[str, Any]:
     high = math.ceil(math.log10(largest)) if largest > 0 else 0
     low = high - DECADES
     data: dict[str, Any] = {
-        "names": [quoted(token) for token in shape.tokens],
+        "names": [token.name for token in in_text(shape.tokens)],
         "roles": list(shape.roles),
         "quantity": shape.quantity,
         "layers": n_layers,

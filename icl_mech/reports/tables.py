@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import singledispatch
 from typing import TYPE_CHECKING
 
-from icl_mech.plots.pieces import quoted, visible
+from icl_mech.plots.pieces import alone, quoted, visible
 from icl_mech.shapes import LabelMatrices, LabelMatrix, LensTable, Shape, Table, shortened
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def _(shape: LensTable) -> list[HtmlTable]:
             pairs = zip(words[layer], probs, strict=False)
             cells.append(
                 Cell(
-                    visible(word.strip(" ") or word),
+                    alone(word),
                     written(probs[0]) if few else "",
                     min(1.0, max(0.0, float(shades[i, layer]))),
                     bold=word.strip() in labels,

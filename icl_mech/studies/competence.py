@@ -1,7 +1,8 @@
 """Preconditions of a claim on *how* a model does a task: it does the task, and demonstrations help it.
 
 A model does a task if its accuracy exceeds the majority-class baseline on the prompts of the run, including any
-shuffled or false labels and interventions. Pairs are judged by calibrated accuracy with true demonstrations, compared
+shuffled or false labels and interventions; in part if it never answers classes that hold more than `MOST_UNSAID` of the
+prompts. Pairs are judged by calibrated accuracy with true demonstrations, compared
 with one over the number of classes; free-form answers by accuracy, compared with one over the number of choices. A lens
 that is not the model's answer (`variant="reference"`) does not count.
 
@@ -22,6 +23,7 @@ from icl_mech.measurements.predictions import Predictions
 from icl_mech.measurements.right_answers import RightAnswers
 from icl_mech.metrics import Interval, wilson_interval
 from icl_mech.results import Result
+from icl_mech.results.judging import OPENINGS, Status
 from icl_mech.results.prompts import answer_kind
 from icl_mech.results.words import Words as File
 from icl_mech.studies.claim import DIFFERENCE, Claim, Effect, Run, Words
@@ -30,6 +32,9 @@ from icl_mech.studies.shares import Parts, ratio
 
 QUESTION = "Does the model do the task?"
 HELP = "Do demonstrations help it?"
+
+MOST_UNSAID = 0.1
+"""Maximum fraction of prompts whose class the model never answers."""
 
 LEAST_GAIN = 0.1
 """Minimum fraction of the loss (minus log-probability of the right answer) that demonstrations must remove, unless they
@@ -56,6 +61,14 @@ class Competence(NamedTuple):
     answers: RightAnswers | None = None
 
     @property
+    def unsaid(self) -> float:
+        """Fraction of prompts whose class is never answered; 0 where answers are not classes, or were not kept."""
+        if self.answers is None:
+            return 0.0
+        never = [self.answers.labels.index(name) for name in self.answers.never]
+        return float(self.answers.base_rates[never].sum())
+
+    @property
     def text(self) -> str:
         """Accuracy and baseline in a sentence."""
         about = {"right": self.right, "constant": self.constant, "n": self.prompts}
@@ -65,7 +78,8 @@ class Competence(NamedTuple):
 def competence(run: Run) -> Verdict | None:
     """Whether the model does the task, by its accuracy; None if no result holds it.
 
-    Supported if the interval of its accuracy lies above the majority-class baseline.
+    Supported if the interval of its accuracy lies above the majority-class baseline; mixed if there are classes that
+    it never answers.
     """
     known, answer = _competence(run.results), verdict(ABLE, run)
     return None if answer is None or known is None else replace(answer, result=known.result)
@@ -129,6 +143,11 @@ def _above(run: Run) -> Interval | None:
     return None if known is None else Interval(*(end - known.constant for end in known.right))
 
 
+def _unsaid(run: Run) -> Interval | None:
+    known = _competence(run.results)
+    return None if known is None else Interval(*[known.unsaid] * 3)
+
+
 def _prompts(run: Run) -> int | None:
     known = _competence(run.results)
     return None if known is None else known.prompts
@@ -160,7 +179,26 @@ ABOVE_CONSTANT = Effect(
     unclear="The model does not clearly do this task (accuracy minus baseline {}), so this cannot be judged.",
     unknown="Whether the model does this task was not measured, so this cannot be judged.",
 )
-ABLE = Claim(QUESTION, (ABOVE_CONSTANT,), words=_said)
+UNSAID = Effect(
+    "prompts of classes never answered",
+    _unsaid,
+    null=MOST_UNSAID,
+    ends=(0.0, 1.0),
+    prompts=_prompts,
+)
+ABLE = Claim(QUESTION, (ABOVE_CONSTANT,), unless=UNSAID, words=_said)
+
+ANSWERS: Mapping[str, Mapping[Status, str]] = {
+    QUESTION: {"supported": "above baseline", "mixed": "in part"},
+    HELP: {},
+}
+"""Answers to the questions that pages begin with, where they are not the usual opening words."""
+
+
+def answered(question: str, status: Status) -> str:
+    """The answer to one of these questions in a word or two, by its status; empty for other claims."""
+    answers = ANSWERS.get(question)
+    return "" if answers is None else answers.get(status, OPENINGS[status].lower())
 
 
 def _removed(run: Run, baseline: str) -> Parts | None:

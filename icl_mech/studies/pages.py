@@ -20,10 +20,10 @@ from icl_mech.reports.prompts import strips_text
 from icl_mech.results import Figure, Result
 from icl_mech.results.figures import FEW
 from icl_mech.results.half_precision import half_precision
-from icl_mech.results.judging import FEWEST_PROMPTS, HOLM, OPENINGS
+from icl_mech.results.judging import FEWEST_PROMPTS, HOLM
 from icl_mech.results.prompts import doubtful, kinds_of_ends
 from icl_mech.studies.claim import Run
-from icl_mech.studies.competence import competence, helped
+from icl_mech.studies.competence import answered, competence, helped
 from icl_mech.studies.facts import facts, model_name, origin_of, task_name, weights_name
 from icl_mech.studies.judge import Verdict
 from icl_mech.studies.nulls import with_band
@@ -88,7 +88,7 @@ def page_of(run: Shown) -> Page:
             verdict.status,
             verdict.finding,
             verdict.result,
-            word=OPENINGS[verdict.status].lower(),
+            word=answered(verdict.claim, verdict.status),
         )
         for verdict in questions
         if verdict is not None

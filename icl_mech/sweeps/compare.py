@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from icl_mech.errors import SweepError
 from icl_mech.metrics import Interval
 from icl_mech.reports import ClaimMatrix, ClaimRow, Finding, Origin, Page, Paged, Sign
-from icl_mech.results.judging import FEWEST_PROMPTS, HOLM, OPENINGS
+from icl_mech.results.judging import FEWEST_PROMPTS, HOLM
 from icl_mech.results.wording import counted, listed, said
-from icl_mech.studies.competence import ABLE, ADDS, HELP, QUESTION
+from icl_mech.studies.competence import ABLE, ADDS, HELP, QUESTION, answered
 from icl_mech.studies.pages import levels
 from icl_mech.sweeps.result import Joined, Sweep, as_sweep
 from icl_mech.sweeps.sections import facts, failures, judging, sections
@@ -29,9 +29,6 @@ LONGEST = 200
 
 COLUMNS = ("paper", "claim", "model", "task", "status", "quantity")
 """Columns of the table of claims, before the columns of their effects."""
-
-ASKED = (ABLE, ADDS)
-"""Questions shown before the papers' claims."""
 
 UNSAID = {"cannot be judged"}
 """Statuses that do not disagree with any other."""
@@ -188,7 +185,7 @@ def findings(found: Sequence[Judged], keys: Container[str] = ()) -> list[Finding
             result.status,
             result.finding,
             result.claim.part if result.claim.part in keys else "",
-            word=OPENINGS[result.status].lower() if result.claim in ASKED else "",
+            word=answered(result.claim.text, result.status),
         )
         for result in found
     ]

@@ -72,7 +72,7 @@ def test_arcs_lead_from_the_token_that_is_read():
     kind, width, left, base, first, top, second, _, right, end, words = arcs[-1]
     assert (kind, left, right) == ("label", middle(2), middle(4))
     assert (first, second, base, end) == (left, right, "248", "248")
-    assert unescape(words) == "“<yes>” (2) → “:” (4): a<b 4"
+    assert unescape(words) == "“␣<yes>” (2) → “:” (4): a<b 4"
     assert float(width) == THICK
     assert [arc[0] for arc in arcs[:3]] == ["query", "template", "text"]
     # The widths of 1 and 2 of 4.

@@ -36,7 +36,7 @@ def test_cells_are_coloured_by_the_probability_of_the_first_word():
 
 def test_label_words_are_bold_and_all_words_are_text():
     (cells,) = figure(table()).data
-    assert cells.text[0][0] == "<b>Sports</b>"
+    assert cells.text[0][0] == "<b>␣Sports</b>"
     (other,) = figure(table(words=("<b>x", "\n", ""))).data
     WORDS.exactly(other.text[0][0], "label_words_bold_all")
     assert "“↵” 0.300" in other.customdata[0][0][1]

@@ -7,6 +7,7 @@ from html.parser import HTMLParser
 import pytest
 
 from icl_mech.errors import ResultError
+from icl_mech.plots.pieces import SIGNS, alone, in_text, quoted, visible
 from icl_mech.plots.prompt_style import (
     LEVELS,
     ROLE_NAMES,
@@ -45,12 +46,12 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag, attrs):
         self.tags.append(tag)
-        if tag == "bdi":
+        if "data-i" in dict(attrs):
             self.open = dict(attrs)
             self.tokens.append([self.open, ""])
 
     def handle_endtag(self, tag):
-        self.open = None if tag == "bdi" else self.open
+        self.open = None if tag == "span" else self.open
 
     def handle_data(self, data):
         self.texts.append(data)
@@ -67,7 +68,7 @@ def test_every_token_is_shown_as_text_with_its_place():
     assert [text for _, text in page.tokens] == ["<s>", "a", ' <b>&"', "↵", " yes", " no", "?", ":"]
     assert [int(own["data-i"]) for own, _ in page.tokens] == list(range(8))
     assert [int(own["data-id"]) for own, _ in page.tokens] == list(range(20, 28))
-    assert set(page.tags) <= {"div", "span", "bdi", "br"}
+    assert set(page.tags) <= {"div", "span", "br"}
     assert page.tags.count("br") == 1
 
 
@@ -79,7 +80,7 @@ def test_roles_are_coloured_and_said():
     assert [own["data-role"] for own, _ in tokens[:6]] == roles
     WORDS.exactly(tokens[4][0]["title"], "roles_coloured_said", "4", "24", "1")
     assert tokens[5][0]["title"].endswith("label word (demonstration 2, shows n<o>)")
-    assert tokens[2][0]["title"].startswith('“<b>&"” · position 2 · id 22 · demonstration text')
+    assert tokens[2][0]["title"].startswith('“␣<b>&"” · position 2 · id 22 · demonstration text')
     WORDS.exactly(tokens[6][0]["title"], "roles_coloured_said_2", "6", "26")
 
 
@@ -131,7 +132,7 @@ def test_what_colours_cannot_say_is_written():
     html = prompt_html(PROMPT, values, low=-2.0, high=4.0)
     note = " ".join(Page(html.split('<p class="icl-note">')[1]).texts)
     assert note == (
-        'Largest: “no” (5) 9, “a” (1) −3, “<b>&"” (2) 2, “yes” (4) 1, “?” (6) 0.5. '
+        'Largest: “␣no” (5) 9, “a” (1) −3, “␣<b>&"” (2) 2, “␣yes” (4) 1, “?” (6) 0.5. '
         "2 values lie beyond the ends of the scale and have their colours. "
         "1 token has no value (hatched)."
     )
@@ -212,7 +213,7 @@ def test_long_prompts_leave_out_their_middle():
 def test_tokens_by_place_and_text():
     text = Text.of(PROMPT)
     assert (text.position("target"), text.position("yes"), text.position(3)) == (7, 4, 3)
-    assert text.name(2) == '“<b>&"” (2)'
+    assert text.name(2) == '“␣<b>&"” (2)'
     with WORDS.raises(ResultError, "tokens_place_text", "'x'"):
         text.position("x", "into")
     with WORDS.raises(ResultError, "tokens_place_text_2", "[0, 1]"):
@@ -246,3 +247,58 @@ def test_a_set_names_the_answer_that_is_taught():
         range(size), label_positions=(), label_classes=(), label_tokens=(1, 2)
     )
     WORDS(batch_html([long], ""), "set_names_answer_taught", size)
+
+
+# --- scripts ---
+
+SCRIPTS = {
+    "Chinese": ("服", "", "务", " 正", "", "", "面", "\n"),
+    "Arabic": ("ال", "ط", "", "ع", "ام", "\n"),
+    "Hindi": (" ह", "", "ै", "\n", "ै"),
+    "emoji": (" 👩", "", "", "\u200d", "", "🔬", "", "", "\n"),
+}
+
+
+SHOWN_AS = str.maketrans({**SIGNS, "\u200d": "⟨U+200D⟩"})
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_character_of_several_tokens_is_shown_once(script):
+    pieces = SCRIPTS[script]
+    shown = in_text(pieces)
+    assert "".join(own.text for own in shown) == "".join(pieces).translate(SHOWN_AS)
+    assert [not own.text for own in shown] == [not piece for piece in pieces]
+    for start, piece in enumerate(pieces):
+        if piece and pieces[start + 1 : start + 2] == ("",):
+            last = piece[-1]
+            stop = next(i for i in range(start + 1, len(pieces)) if pieces[i])
+            about = {own.about for own in shown[start:stop]}
+            to = "and" if stop == start + 2 else "to"
+            assert about == {f"tokens {start} {to} {stop - 1} spell “{visible(last)}”"}
+            assert shown[start + 1].name == f"“⋯{visible(last)}”"
+        elif piece:
+            assert shown[start].about == ""
+
+
+def test_a_prompt_says_which_tokens_spell_a_character():
+    chinese = Text(SCRIPTS["Chinese"], ("query_text",) * 7 + ("target",))
+    page = Page(prompt_html(chinese))
+    assert "".join(text for _, text in page.tokens) == "服务 正面↵"
+    assert "tokens 3 to 5 spell “正”" in page.tokens[4][0]["title"]
+    assert "icl-more" in classes(page.tokens[4])
+    assert "icl-more" not in classes(page.tokens[3])
+
+
+def test_tokens_are_no_boxes_of_their_own_direction():
+    html = prompt_view(Text(SCRIPTS["Arabic"], ("query_text",) * 6)).html
+    assert '<div class="icl-body" dir="auto">' in html
+    assert "<bdi" not in html
+    assert "isolate" not in html
+
+
+def test_tokens_that_stand_alone_show_their_spaces():
+    assert [alone(piece) for piece in (" Negative", "Negative", "  a b ", " ", "")] == [
+        "␣Negative", "Negative", "␣␣a b␣", "␣", "⋯",
+    ]  # fmt: skip
+    assert quoted(" Negative") == "“␣Negative”"
+    assert quoted("ا") == "“\u2068ا\u2069”"

@@ -238,3 +238,24 @@ def test_the_script_of_a_page_makes_it_again(tmp_path, monkeypatch):
     assert (tmp_path / "page.html").is_file()
     assert torch.equal(kept["report"].flow.per_prompt, report.flow.per_prompt)
     assert kept["report"].made["call"] == report.made["call"]
+
+
+@pytest.mark.slow
+def test_classes_that_are_never_answered_leave_a_task_done_in_part():
+    good = cases.label_words()
+    classes = len(good.predictions.labels)
+    assert classes > 2
+    answers = good.predictions.answers
+    run = answering(good, answers.where(answers < classes - 1, 0).tolist())
+    able = competence(run)
+    right = run.predictions.right
+    assert right.status == "supported"  # the accuracy is above the baseline
+    assert able.status == "mixed"
+    assert right.never == [good.predictions.labels[-1]]
+    for said in (able.finding, run.predictions.figures()[0].answer):  # page, and notebook
+        WORDS(said, "never_answers", right.never[0])
+    (finding,) = [own for own in run.page().origin.findings if own.claim == QUESTION]
+    assert (finding.status, finding.word) == ("mixed", "in part")
+    (whole,) = [own for own in good.page().origin.findings if own.claim == QUESTION]
+    assert (whole.status, whole.word) == ("supported", "above baseline")
+    assert "never" not in whole.finding
