@@ -56,5 +56,4 @@ def drawing(result: ContextAccuracyResult, entry: int = -1) -> LayerCurves:
         meanings=meanings,
         panels=tuple(panels),
         columns=1,
-        apart=0.06,
     )

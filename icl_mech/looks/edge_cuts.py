@@ -5,7 +5,7 @@ import torch
 from icl_mech._typing import Float, Tensor
 from icl_mech.measurements.isolation.edge_cuts import EdgeCutsResult
 from icl_mech.results import basis
-from icl_mech.shapes import LayerCurves, Panel
+from icl_mech.shapes import LayerCurves, Meaning, Panel
 
 
 def drawing(result: EdgeCutsResult) -> LayerCurves:
@@ -35,6 +35,7 @@ def drawing(result: EdgeCutsResult) -> LayerCurves:
         title = result.sentences.say("edges", result=result, edges=edges).capitalize()
         return Panel(title, places, levels=((0.0, "no change"),))
 
+    meanings: tuple[Meaning, ...] = ("label",)
     first, last = result.layers[0]
     x, x_title = (
         ([start for start, _ in result.layers], f"first of {last - first + 1} cut layers")
@@ -52,7 +53,7 @@ def drawing(result: EdgeCutsResult) -> LayerCurves:
         x=tuple(map(float, x)),
         x_title=x_title,
         x_names=() if result.slides else result.windows,
-        meanings=tuple("label" if samples is cut else "reference" for samples, *_ in curves),
+        meanings=meanings * len(curves),
         panels=tuple(panel(*numbered) for numbered in enumerate(result.edges)),
-        apart=0.03,
+        nulls=tuple(i for i, (samples, *_) in enumerate(curves) if samples is random),
     )

@@ -1,5 +1,7 @@
 """Figures of information flow: fractions by kind of edge and layer, a random-token baseline, and fractions by role."""
 
+from dataclasses import replace
+
 import torch
 
 from icl_mech.errors import ResultError
@@ -13,6 +15,11 @@ NAMES = {
     "pq": "S_pq: label words → target",
     "ww": "S_ww: everything else",
 }
+
+RANDOM = ("texts → random tokens", "random tokens → target")
+"""Baselines of the first two."""
+
+PARTS = "the three are fractions of one total: one rises when another falls"
 
 MEANINGS: tuple[Meaning, ...] = ("text", "label", "other")
 
@@ -42,12 +49,28 @@ def drawing(result: FlowScores, show: str = "") -> LayerCurves:
         return _beside_random(result)
     if show == "roles":
         return _by_role(result)
-    return result.sel("share").curves(
+    shares = result.sel("share")
+    plain = shares.curves(
         "Information flow by layer",
         [NAMES[score] for score in SCORES],
         meanings=MEANINGS,
+        note="; ".join(filter(None, (shares.note, PARTS))),
         stretches=_thirds(result.n_layers),
         y_range=SHARES,
+    )
+    if result.null is None:
+        return plain
+    null = result.quantities()["null_share"]
+    rows = zip((plain.values, plain.low, plain.high), (null.value(), *null.ends()), strict=True)
+    values, low, high = (torch.cat([own, random[: len(RANDOM)]]) for own, random in rows)
+    return replace(
+        plain,
+        names=plain.names + RANDOM,
+        values=values,
+        low=low,
+        high=high,
+        meanings=plain.meanings + plain.meanings[: len(RANDOM)],
+        nulls=tuple(range(len(SCORES), len(SCORES) + len(RANDOM))),
     )
 
 
@@ -81,12 +104,13 @@ def _beside_random(result: FlowScores) -> LayerCurves:
         high=high,
         y_title="fraction of the layer's saliency per edge",
         note=basis(result),
-        meanings=("label", "other") * 2,
+        meanings=("text", "text", "label", "label"),
         panels=(
             Panel("Preceding tokens → these tokens", (0, 1)),
             Panel("These tokens → target", (2, 3)),
         ),
         y_range=SHARES,
+        nulls=(1, 3),
     )
 
 

@@ -1,35 +1,35 @@
 """Figures of isolation: curves by number of isolated layers, classes as a matrix, next words as a table."""
 
-from itertools import pairwise, product
+from itertools import product
 
 import torch
 
 from icl_mech.errors import ResultError
 from icl_mech.looks.constant_answers import constants
-from icl_mech.measurements.isolation.agreement import LOYALTIES, Key, class_name
+from icl_mech.measurements.isolation.agreement import Key, class_name
 from icl_mech.measurements.isolation.isolation import IsolationResult
 from icl_mech.results import basis
 from icl_mech.results.prompts import answer_kind
 from icl_mech.results.wording import counted
-from icl_mech.shapes import LabelMatrix, LayerCurves, Meaning, Panel, Table
+from icl_mech.shapes import LabelMatrix, LayerCurves, Meaning, Table
 
 SHOWN = {"label": "label words", "random": "random tokens"}
 TITLES = {"label_loyalty": "Label loyalty", "word_loyalty": "Word loyalty"}
-MEANINGS: dict[str, Meaning] = {"label": "label", "random": "other"}
-
-APART = 0.13
-"""Horizontal offset of the points of label words and random tokens, as a fraction of a step."""
+MEANINGS: dict[str, Meaning] = {"first": "label", "last": "text"}
+"""Of the sides; random tokens share the colour of the label words with which they are compared."""
 
 MOST_CLASSES = 12
 """Maximum number of columns for classes; further classes share the last one."""
 
 
-def drawing(result: IsolationResult, show: str = "loyalty") -> LayerCurves | LabelMatrix | Table:
-    """Loyalty by number of isolated layers, in panels by side; or the answers under isolation.
+def drawing(
+    result: IsolationResult, show: str = "label_loyalty"
+) -> LayerCurves | LabelMatrix | Table:
+    """Loyalty by number of isolated layers; or the answers under isolation.
 
     Args:
         result: The result to draw.
-        show: `loyalty` (both), `label_loyalty` or `word_loyalty`; `answers`, how often each class is predicted
+        show: `label_loyalty` or `word_loyalty`; `answers`, how often each class is predicted
             with and without isolation; `words`, the top next words of the first prompts.
 
     Raises:
@@ -39,54 +39,35 @@ def drawing(result: IsolationResult, show: str = "loyalty") -> LayerCurves | Lab
         return _classes(result)
     if show == "words":
         return _words(result)
-    return _curves(result, [loyalty for loyalty in LOYALTIES if show in ("loyalty", loyalty)])
+    return _curves(result, show)
 
 
-def _curves(result: IsolationResult, loyalties: list[str]) -> LayerCurves:
-    """A panel for each loyalty and side, with curves for label words and random tokens."""
-    by_loyalty = [result.sel(loyalty) for loyalty in loyalties]
-    kinds, sides, depths = by_loyalty[0].labels
-    # Ordered by measure and side, then tokens, so that the curves of a panel are consecutive.
-    value, low, high = (
-        torch.cat([end.movedim(1, 0).flatten(0, 1) for end in ends])
-        for ends in zip(
-            *((samples.values, samples.low, samples.high) for samples in by_loyalty), strict=True
-        )
-    )
+def _curves(result: IsolationResult, loyalty: str) -> LayerCurves:
+    """A curve for each side and kind of token."""
+    samples = result.sel(loyalty)
+    kinds, sides, depths = samples.labels
     label = [i for i, (*_, tokens) in enumerate(result.windows) if tokens == "label"]
     isolated = None if result.isolated is None else result.isolated[label, 0]
     levels = constants(result.predicted, isolated, result.labels, answer_kind(result))
-    panels: list[Panel] = []
-    for loyalty, side in product(loyalties, sides):
-        places = range(len(panels) * len(kinds), (len(panels) + 1) * len(kinds))
-        known = value[list(places)][value[list(places)].isfinite()]
-        all_one = known.numel() and not bool((known != 1).any())
-        panels.append(
-            Panel(
-                f"{TITLES[loyalty]}, {side} k layers",
-                tuple(places),
-                TITLES[loyalty].lower(),
-                levels=tuple(levels) if loyalty == "label_loyalty" else (),
-                remark=("both exactly 1" if len(kinds) > 1 else "exactly 1") if all_one else "",
-                y_range=(-0.06, 1.1),
-            )
-        )
-    gaps = [b - a for a, b in pairwise(depths)]
+    curves = tuple(product(sides, kinds))
+    values, low, high = (
+        end.movedim(1, 0).flatten(0, 1) for end in (samples.values, samples.low, samples.high)
+    )
     drawn = f"; random tokens: mean of {counted(result.draws, 'draw')}" * ("random" in kinds)
     return LayerCurves(
-        title="Loyalty with tokens isolated in some layers",
-        names=tuple(SHOWN[kind] for kind in kinds) * len(panels),
-        values=value,
+        f"{TITLES[loyalty]} with tokens isolated in some layers",
+        tuple(f"{SHOWN[kind]}, {side} k" for side, kind in curves),
+        values=values,
         low=low,
         high=high,
-        y_title="loyalty",
+        y_title=TITLES[loyalty].lower(),
         note=basis(result) + drawn,
         x=tuple(map(float, depths)),
         x_title="number of isolated layers k",
-        meanings=tuple(MEANINGS[kind] for kind in kinds) * len(panels),
-        panels=tuple(panels),
-        columns=len(sides),
-        apart=APART * min(gaps, default=1) if len(kinds) > 1 else 0.0,
+        meanings=tuple(MEANINGS[side] for side, _ in curves),
+        levels=tuple(levels) if loyalty == "label_loyalty" else (),
+        y_range=(-0.06, 1.1),
+        nulls=tuple(i for i, (_, kind) in enumerate(curves) if kind == "random"),
     )
 
 

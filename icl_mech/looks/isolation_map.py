@@ -3,10 +3,11 @@
 import torch
 
 from icl_mech.looks.constant_answers import constants
-from icl_mech.looks.isolation import MEANINGS, SHOWN, TITLES
+from icl_mech.looks.isolation import SHOWN, TITLES
 from icl_mech.measurements.isolation.agreement import LOYALTIES
 from icl_mech.measurements.isolation.isolation_map import IsolationMapResult
 from icl_mech.results import basis
+from icl_mech.results.figures import ABOUT
 from icl_mech.results.prompts import answer_kind
 from icl_mech.shapes import Windows
 
@@ -41,7 +42,7 @@ def drawing(result: IsolationMapResult, show: str = "loyalty") -> Windows:
         n_layers=result.depth,
         x_title=f"layers in which the {SHOWN[result.tokens]} are isolated",
         note=basis(result),
-        meanings=(MEANINGS[result.tokens],) * len(names),
+        meanings=(ABOUT[result.tokens],) * len(names),
         levels=tuple(levels if name == "label_loyalty" else () for name in names),
         y_range=(-0.06, 1.1),
     )

@@ -1,8 +1,6 @@
-"""Figure of accuracy by layer: curves of both sides; for calibrated accuracy also the gap with its critical layer."""
+"""Figure of accuracy by layer: curves of both sides, for calibrated accuracy with the critical layer; or their gap."""
 
 from typing import Any
-
-import torch
 
 from icl_mech.looks.lenses import AFTER, noted
 from icl_mech.measurements.accuracy.layer_accuracy import LayerAccuracyResult
@@ -10,18 +8,18 @@ from icl_mech.measurements.lens.fitted import lens_used
 from icl_mech.results import basis
 from icl_mech.results.judging import FEWEST_PROMPTS
 from icl_mech.results.wording import counted, told
-from icl_mech.shapes import LayerCurves, Panel
+from icl_mech.shapes import LayerCurves
 
 ENDS = (-0.03, 1.05)
 """Range of the axes of accuracies."""
 
 
 def drawing(result: LayerAccuracyResult, show: str = "calibrated") -> LayerCurves:
-    """One metric, one of `shows`, after each layer on both sides; for calibrated accuracy also the gap.
+    """One metric, one of `shows`, after each layer on both sides, or the gap between them.
 
     Args:
         result: The result to draw.
-        show: The metric, or `gap` alone.
+        show: The metric, or `gap`.
 
     Raises:
         ResultError: the metric is not defined for these prompts.
@@ -37,28 +35,11 @@ def drawing(result: LayerAccuracyResult, show: str = "calibrated") -> LayerCurve
     if show == "gap":
         zero = ((0.0, "no gap"),)
         return samples.curves(title, ("gap",), meanings=("other",), levels=zero, **about)
-    levels = _levels(result, show)
-    if show != "calibrated":
-        about |= {"levels": levels, "y_range": ENDS, "meanings": ("true", "false")}
-        return samples.curves(title, names, **about)
-    gap, critical = result.sel("gap"), result.critical
-    if critical is not None and result.pairs >= FEWEST_PROMPTS:
+    about |= {"levels": _levels(result, show), "y_range": ENDS, "meanings": ("true", "false")}
+    critical = result.critical
+    if show == "calibrated" and critical is not None and result.pairs >= FEWEST_PROMPTS:
         about["marks"] = ((critical.value, "critical layer"),)
-    rows = ((samples.values, gap.values), (samples.low, gap.low), (samples.high, gap.high))
-    values, low, high = (torch.cat([sides, last[None]]) for sides, last in rows)
-    accuracy = result.accuracy_name.capitalize()
-    return LayerCurves(
-        title,
-        (*names, "gap"),
-        *(values, low, high),
-        y_title=samples.unit,
-        meanings=("true", "false", "other"),
-        panels=(
-            Panel(accuracy, (0, 1), samples.unit, levels, y_range=ENDS),
-            Panel("Gap, true minus false", (2,), "accuracy gap", ((0.0, "no gap"),)),
-        ),
-        **about,
-    )
+    return samples.curves(title, names, **about)
 
 
 def _levels(result: LayerAccuracyResult, metric: str) -> tuple[tuple[float, str], ...]:

@@ -43,8 +43,8 @@ def _curves(result: TransplantResult, name: str) -> LayerCurves:
         note=_note(result),
         x=tuple(map(float, result.layers)),
         x_title="input of block",
-        meanings=tuple(meaning for at in result.at for meaning in (PLACES[at][1], "reference"))
-        * len(DIRECTIONS),
+        meanings=tuple(PLACES[at][1] for at in result.at for _ in range(2)) * len(DIRECTIONS),
+        nulls=tuple(range(1, width * len(DIRECTIONS), 2)),
         panels=tuple(
             Panel(title, tuple(range(width * i, width * (i + 1)))) for i, title in enumerate(INTO)
         ),

@@ -1,16 +1,17 @@
-"""The axes of curves: sizes in pixels, ranges, levels and contents of each panel."""
+"""The axes of curves: sizes in pixels, ranges, levels, contents and names of each panel."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
-from icl_mech.plots.labels import Box, Room
-from icl_mech.plots.style import look
-from icl_mech.plots.traces import FEW, Curve
+from icl_mech.plots.labels import pushed_apart, size, wrapped
+from icl_mech.plots.style import LOOKS, QUIET, look
+from icl_mech.plots.traces import Curve
 from icl_mech.shapes import LayerCurves, Panel
 
 USUAL = 860
-"""Width of the figure, in pixels, for which names are placed."""
+"""Width of the figure, in pixels, for which panels are arranged."""
 
 LEFT, RIGHT, BELOW = 66, 24, 56
 """Pixels around the axes."""
@@ -19,10 +20,30 @@ ONE, ROW = 330, 220
 """Height of an axis in pixels: of a single row of panels, and of each of several rows."""
 
 NARROWEST = 220
-"""Minimum width of a panel in pixels; if names at the ends of curves leave less, a row has fewer panels."""
+"""Minimum width of a panel in pixels; if names at the ends of lines leave less, a row has fewer panels."""
+
+LONGEST = {1: 30, 2: 16, 3: 14}
+"""Maximum characters of a line of a name, by the number of panels in a row."""
+
+LEAD = 12
+"""Pixels from the frame to the names at its right."""
 
 SMALL = 11
 """Font size of levels, marks and stretches, in pixels; names use 12."""
+
+AMONG = 0.5
+"""Fraction of a column over which the points of a category are spread."""
+
+
+class Name(NamedTuple):
+    """What is written at the end of a line: of a `curve` or another one, its text and look, and that end."""
+
+    of: Literal["curve", "end"]
+    lines: list[str]
+    colour: str
+    size: int
+    x: float
+    y: float
 
 
 @dataclass
@@ -35,8 +56,9 @@ class Axes:
         row: Its row, counted from 1.
         column: Its column, counted from 1.
         curves: Its curves, as drawn.
-        room: Its plot area in pixels.
-        names: Positions of the names next to their curves; None: names are at the line ends.
+        x: Range of the horizontal axis.
+        y: Range of the vertical axis.
+        names: Names at the ends of its lines.
     """
 
     panel: Panel
@@ -44,8 +66,9 @@ class Axes:
     row: int
     column: int
     curves: list[Curve]
-    room: Room = field(default_factory=lambda: Room((0.0, 1.0), (0.0, 1.0), 1.0, 1.0))
-    names: list[Box] | None = None
+    x: tuple[float, float]
+    y: tuple[float, float]
+    names: list[Name]
 
     @property
     def place(self) -> dict[str, int]:
@@ -57,10 +80,67 @@ class Axes:
         """Suffix of the plotly names of its axes."""
         return str(self.number + 1) if self.number else ""
 
+    @property
+    def tall(self) -> float:
+        """Height of its names, in pixels."""
+        return sum((size(name.lines)[1] for name in self.names), 0.0)
+
+    def heights(self, pixels: float) -> list[float]:
+        """Heights of the names on the vertical axis, of this many pixels, so that none covers another."""
+        (low, high), tall = self.y, [size(name.lines)[1] for name in self.names]
+        wanted = [(name.y - low) / (high - low) * pixels for name in self.names]
+        return [low + at / pixels * (high - low) for at in pushed_apart(wanted, tall, pixels)]
+
+
+def axes_of(shape: LayerCurves, columns: int) -> list[Axes]:
+    """The panels of a figure with this many in a row."""
+    panels = shape.panels or (Panel("", tuple(range(len(shape.names)))),)
+    every = []
+    for i, panel in enumerate(panels):
+        curves, x, y = curves_of(shape, panel), x_range(shape), y_range(shape, panel, i)
+        names = list(_names(shape, panel, i, curves, (x, y), LONGEST.get(columns, 14)))
+        every.append(Axes(panel, i, i // columns + 1, i % columns + 1, curves, x, y, names))
+    return every
+
+
+def _names(
+    shape: LayerCurves,
+    panel: Panel,
+    number: int,
+    curves: list[Curve],
+    ranges: tuple[tuple[float, float], tuple[float, float]],
+    width: int,
+) -> Iterator[Name]:
+    """Names of curves, controls, published curves and levels; none if the axis already has the only one."""
+    (_, right), (low, high) = ranges
+    quiet = QUIET.light
+    if [curve.name for curve in curves] != [panel.y_title or shape.y_title]:
+        for curve in curves:
+            # The grey of published curves and references is too faint for text.
+            colour = quiet if curve.look == LOOKS["reference"] else curve.look.light
+            if curve.defined:
+                yield Name("curve", wrapped(curve.name, width), colour, 12, *curve.end)
+            else:
+                lines = wrapped(f"{curve.name}: not defined", width)
+                yield Name("curve", lines, colour, 12, right, (low + high) / 2)
+    for area in shape.behind:
+        if area.curve in panel.curves:
+            ends = zip(places(shape), area.low, area.high, strict=True)
+            known = [end for end in ends if all(map(math.isfinite, end))]
+            colour = curves[panel.curves.index(area.curve)].look.light
+            for x, *edges in known[-1:]:
+                yield Name("end", wrapped(area.name, width), colour, SMALL, x, sum(edges) / 2)
+    for line in shape.published:
+        if line.panel == number:
+            yield Name("end", wrapped(line.name, width), quiet, SMALL, line.x[-1], line.y[-1])
+    for height, text in levels_of(shape, panel):
+        if text:
+            yield Name("end", wrapped(text, width), quiet, SMALL, right, height)
+
 
 def pixels_above(shape: LayerCurves) -> int:
     """Pixels above the axes of a row."""
-    rows = 1 + max(stretch_rows(shape), default=-1)
+    rows = 1 + max(stretch_rows(shape), default=-1) + bool(shape.marks)
     return 12 + 22 * any(panel.title for panel in shape.panels) + 20 * rows
 
 
@@ -80,45 +160,26 @@ def gap(shape: LayerCurves, ends: float) -> float:
     return min((70 if len(units) > 1 else 44) + ends, 0.4 * pixels_across(ends))
 
 
-def room_of(shape: LayerCurves, own: Axes, columns: int, height: float, ends: float) -> Room:
-    """The plot area of a panel, with everything drawn in it."""
-    room = Room(_x_range(shape), _y_range(shape, own), width_of(shape, columns, ends), height)
-    for curve in own.curves:
-        bars = curve.bars if len(curve.x) <= FEW else []
-        room.draw(curve.x, curve.y, bars)
-    for published in shape.published:
-        if published.panel == own.number:
-            room.draw(published.x, published.y)
-    room.across = [
-        float(y)
-        for _, y in room.pixels(
-            [0.0] * len(levels_of(shape, own)), [height for height, _ in levels_of(shape, own)]
-        )
-    ]
-    room.upright = [float(room.pixels([where], [0.0])[0, 0]) for where, _ in shape.marks]
-    return room
-
-
-def _x_range(shape: LayerCurves) -> tuple[float, float]:
+def x_range(shape: LayerCurves) -> tuple[float, float]:
+    """Ends of the horizontal axis."""
     x = places(shape)
     spread = x[-1] - x[0] if len(x) > 1 else 0
-    margin = (0.5 if shape.x is None or not spread else 0.06 * spread) + shape.apart
+    margin = 0.5 if shape.x is None or shape.x_names or not spread else 0.06 * spread
     return min(x) - margin, max(x) + margin
 
 
-def _y_range(shape: LayerCurves, axes: Axes) -> tuple[float, float]:
-    given = axes.panel.y_range or shape.y_range
+def y_range(shape: LayerCurves, panel: Panel, number: int) -> tuple[float, float]:
+    """Ends of the vertical axis."""
+    given = panel.y_range or shape.y_range
     if given:
         return given
-    values = [v for curve in axes.curves for v in (*curve.y, *curve.low, *curve.high)]
-    values += [height for height, _ in levels_of(shape, axes)]
-    values += [v for line in shape.published if line.panel == axes.number for v in line.y]
-    values += [v for place, points in shape.spread if place in axes.panel.curves for v in points]
+    ends, drawn = (shape.values, shape.low, shape.high), list(panel.curves)
+    values = [v for end in ends for v in end[drawn].flatten().tolist()]
+    values += [height for height, _ in levels_of(shape, panel)]
+    values += [v for line in shape.published if line.panel == number for v in line.y]
+    values += [v for place, points in shape.spread if place in panel.curves for v in points]
     values += [
-        v
-        for area in shape.behind
-        if area.curve in axes.panel.curves
-        for v in (*area.low, *area.high)
+        v for area in shape.behind if area.curve in panel.curves for v in (*area.low, *area.high)
     ]
     values = [v for v in values if math.isfinite(v)]
     lowest, highest = min([0.0, *values]), max([0.0, *values])
@@ -132,26 +193,29 @@ def places(shape: LayerCurves) -> list[float]:
 
 
 def curves_of(shape: LayerCurves, panel: Panel) -> list[Curve]:
-    """The curves of a panel, offset horizontally from each other if `shape.apart` is set."""
-    curves = []
+    """The curves of a panel; points of a category are side by side."""
+    curves, count = [], len(panel.curves)
     for order, i in enumerate(panel.curves):
-        aside = (order - (len(panel.curves) - 1) / 2) * 2 * shape.apart
+        aside = AMONG * ((order + 0.5) / count - 0.5) if shape.x_names else 0.0
         curves.append(
             Curve(
                 shape.names[i],
                 look(shape.meanings[i] if shape.meanings else "", i),
                 [where + aside for where in places(shape)],
-                *(end[i].tolist() for end in (shape.values, shape.low, shape.high)),
+                shape.values[i].tolist(),
+                shape.low[i].tolist(),
+                shape.high[i].tolist(),
+                null=i in shape.nulls,
+                joined=not shape.x_names,
             )
         )
     return curves
 
 
-def levels_of(shape: LayerCurves, own: Axes) -> list[tuple[float, str]]:
+def levels_of(shape: LayerCurves, panel: Panel) -> list[tuple[float, str]]:
     """Levels of a panel; levels at the same height share one label."""
-    given = own.panel.levels if not shape.panels else (*shape.levels, *own.panel.levels)
     texts: dict[float, list[str]] = {}
-    for height, text in given:
+    for height, text in dict.fromkeys((*shape.levels, *panel.levels)):
         texts.setdefault(round(height, 6), []).append(text)
     return [(height, ", ".join(dict.fromkeys(labels))) for height, labels in texts.items()]
 

@@ -343,7 +343,7 @@ class _Still:
         y = self._at(annotation, "y")(annotation.y) - (annotation.yshift or 0)
         svg, text = "", annotation.text or ""
         if annotation.showarrow is not False and annotation.ax is not None:
-            end = x + annotation.ax, y + annotation.ay
+            end = self._tail(annotation, x, y)
             svg = path([(x, y), (end[0] - 4, end[1])], annotation.arrowcolor or INK.light, 1)
             x, y = end
         high = LINE * (1 + text.count("<br>"))
@@ -356,6 +356,14 @@ class _Still:
             "angle": annotation.textangle or 0,
         }
         return svg + words(text, x, y + lift, anchor=anchor, **look)
+
+    def _tail(self, annotation: Part, x: float, y: float) -> tuple[float, float]:
+        """End of an annotation's arrow at its text: pixels from its point, or a point of the axes."""
+        if annotation.axref in (None, "pixel"):
+            return x + annotation.ax, y + annotation.ay
+        return self.scales[annotation.axref](annotation.ax), self.scales[annotation.ayref](
+            annotation.ay
+        )
 
     def _legend(self) -> str:
         if not self.layout.showlegend:

@@ -1,25 +1,23 @@
-"""Traces of a curve: its line, and its intervals as a band or thin bars."""
+"""Traces of a curve: its line, and its intervals as a band, an outline or thin bars."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import groupby
 
 import plotly.graph_objects as go
 
-from icl_mech.plots.labels import wrapped
 from icl_mech.plots.style import BAND, LOOKS, Look, shown
 from icl_mech.shapes import Behind, Published
 
 FEW = 12
-"""Maximum number of columns for which every tick is labelled and intervals are thin bars."""
+"""Maximum number of columns for which every tick is labelled."""
 
 DENSE = 60
 """Maximum number of points for which every point has a marker."""
 
-BEHIND = 0.35
-"""Opacity of the area of a control."""
+OUTLINE = 0.7
+"""Opacity of the outline of a baseline."""
 
 DIGITS = 5
 """Significant digits of drawn values."""
@@ -27,7 +25,10 @@ DIGITS = 5
 
 @dataclass(frozen=True)
 class Curve:
-    """One curve as drawn; NaN where it has no value."""
+    """One curve as drawn; NaN where it has no value.
+
+    A `null` is the baseline of another curve; the points of categories are not `joined`.
+    """
 
     name: str
     look: Look
@@ -35,16 +36,8 @@ class Curve:
     y: list[float]
     low: list[float]
     high: list[float]
-
-    @cached_property
-    def lines(self) -> list[str]:
-        """Its name, wrapped into lines."""
-        return wrapped(self.name)
-
-    @property
-    def label(self) -> str:
-        """Its name, escaped for plotly."""
-        return "<br>".join(map(shown, self.lines))
+    null: bool = False
+    joined: bool = True
 
     @property
     def defined(self) -> bool:
@@ -61,13 +54,8 @@ class Curve:
     @property
     def bounded(self) -> bool:
         """True if the curve has an interval of nonzero width."""
-        return any(high > low for _, low, high in self.bars)
-
-    @property
-    def bars(self) -> list[tuple[float, float, float]]:
-        """Position, low and high of each interval."""
-        every = zip(self.x, self.y, self.low, self.high, strict=True)
-        return [(x, low, high) for x, *ends in every for _, low, high in [ends] if _known(ends)]
+        every = zip(self.y, self.low, self.high, strict=True)
+        return any(high > low for y, low, high in every if _known([y, low, high]))
 
 
 def _known(values: list[float]) -> bool:
@@ -97,9 +85,8 @@ def curve_traces(
         where: What a column is, such as `layer …`.
         percent: Values are fractions, shown as percentages.
     """
-    few = len(x) <= FEW
-    colour = curve.look.light
-    traces = [] if few or not curve.bounded else [_band(curve)]
+    colour, thin = curve.look.light, curve.null
+    traces = [_band(curve)] if curve.joined and curve.bounded else []
     many = sum(map(math.isfinite, curve.y)) > DENSE
     # Isolated points have no line, so they keep their markers.
     alone = not any(
@@ -115,15 +102,17 @@ def curve_traces(
             y=_rounded(curve.y),
             name=curve.name,
             legendgroup=curve.name,
-            mode="lines+markers",
-            line={"color": colour, "width": 2, "dash": curve.look.dash},
+            mode="lines+markers" if curve.joined else "markers",
+            line={"color": colour, "width": 1, "dash": "dot"}
+            if thin
+            else {"color": colour, "width": 2, "dash": curve.look.dash},
             marker={
-                "size": 7,
-                "symbol": curve.look.marker,
+                "size": 6 if thin else 7,
+                "symbol": f"{curve.look.marker.removesuffix('-open')}{'-open' * thin}",
                 "color": colour,
                 "maxdisplayed": 30 if many and not alone else 0,
             },
-            error_y=_bars(curve) if few and curve.bounded else None,
+            error_y=_bars(curve) if not curve.joined and curve.bounded else None,
             customdata=list(zip(_rounded(curve.low), _rounded(curve.high), x, strict=True)),
             hovertemplate=f"<b>{shown(curve.name)}</b><br>{column}: {value}{ends}<extra></extra>",
         )
@@ -158,36 +147,45 @@ def spread_trace(curve: Curve, values: tuple[float, ...]) -> go.Scatter:
     )
 
 
+def level_trace(height: float, text: str, ends: tuple[float, float]) -> go.Scatter:
+    """A horizontal dashed line from end to end, with its name for hover texts and legends."""
+    return go.Scatter(
+        x=list(ends),
+        y=[height] * 2,
+        name=text,
+        mode="lines",
+        line={"color": LOOKS["reference"].light, "dash": "dash", "width": 1},
+        hovertemplate=f"{shown(text)}<extra></extra>" if text else None,
+        hoverinfo=None if text else "skip",
+        showlegend=False,
+    )
+
+
 def _band(curve: Curve) -> go.Scatter:
-    """The interval of a curve, as a band."""
-    return _area(list(zip(curve.x, curve.low, curve.high, strict=True)), curve.look, curve.name)
+    """The interval of a curve as a band; that of a baseline as an outline."""
+    points = list(zip(curve.x, curve.low, curve.high, strict=True))
+    if curve.null:
+        line = {"color": curve.look.light, "width": 1, "dash": "dot"}
+        return _area(points, curve.name, line=line, opacity=OUTLINE, hoverinfo="skip")
+    area = {"fill": "toself", "fillcolor": curve.look.light, "opacity": BAND, "line": {"width": 0}}
+    return _area(points, curve.name, **area, hoverinfo="skip")
 
 
-def behind_traces(own: Behind, x: list[float], form: str) -> list[go.Scatter]:
-    """The grey area of a control, and its midline for hover texts."""
-    grey = LOOKS["reference"]
-    middle = [(low + high) / 2 for low, high in zip(own.low, own.high, strict=True)]
-    ends = list(zip(_rounded(list(own.low)), _rounded(list(own.high)), strict=True))
-    return [
-        _area(list(zip(x, own.low, own.high, strict=True)), grey, own.name, opacity=BEHIND),
-        go.Scatter(
-            x=_rounded(x),
-            y=_rounded(middle),
-            name=own.name,
-            legendgroup=own.name,
-            mode="lines",
-            line={"color": grey.light, "width": 1, "dash": "dot"},
-            customdata=ends,
-            hovertemplate=f"<b>{shown(own.name)}</b>: %{{customdata[0]:{form}}} to "
-            f"%{{customdata[1]:{form}}}<extra></extra>",
-            showlegend=False,
-        ),
-    ]
+def behind_trace(own: Behind, of: Look, x: list[float], form: str) -> go.Scatter:
+    """The outline of a control in the colour of its curve."""
+    points = list(zip(x, own.low, own.high, strict=True))
+    return _area(
+        points,
+        own.name,
+        name=own.name,
+        line={"color": of.light, "width": 1},
+        opacity=OUTLINE,
+        hovertemplate=f"<b>{shown(own.name)}</b>, end of the range: %{{y:{form}}}<extra></extra>",
+        showlegend=False,
+    )
 
 
-def _area(
-    points: list[tuple[float, float, float]], look: Look, group_name: str, opacity: float = BAND
-) -> go.Scatter:
+def _area(points: list[tuple[float, float, float]], group_name: str, **style: object) -> go.Scatter:
     """The area between lower and upper ends, split at gaps; an isolated point gets a narrow area."""
     x: list[float] = []
     y: list[float] = []
@@ -199,19 +197,9 @@ def _area(
             where, low, high = run[0]
             run = [(where - 0.12, low, high), (where + 0.12, low, high)]
         gap = [math.nan] if x else []
-        x += gap + [p for p, _, _ in run] + [p for p, _, _ in run[::-1]]
-        y += gap + [high for _, _, high in run] + [low for _, low, _ in run[::-1]]
-    return go.Scatter(
-        x=_rounded(x),
-        y=_rounded(y),
-        fill="toself",
-        mode="lines",
-        fillcolor=look.light,
-        opacity=opacity,
-        line={"width": 0},
-        hoverinfo="skip",
-        legendgroup=group_name,
-    )
+        x += gap + [p for p, _, _ in run] + [p for p, _, _ in run[::-1]] + [run[0][0]]
+        y += gap + [high for _, _, high in run] + [low for _, low, _ in run[::-1]] + [run[0][2]]
+    return go.Scatter(x=_rounded(x), y=_rounded(y), mode="lines", legendgroup=group_name, **style)
 
 
 def published_trace(line: Published, where: str, percent: bool) -> go.Scatter:

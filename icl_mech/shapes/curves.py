@@ -20,7 +20,6 @@ class Panel:
         curves: Indices of its curves in `LayerCurves.names`.
         y_title: Quantity and unit; empty: the figure's.
         levels: Horizontal dashed lines: height and label.
-        remark: Text in the panel, such as `both exactly 1`.
         y_range: Ends of the axis; None: from 0, or as the values require.
     """
 
@@ -28,7 +27,6 @@ class Panel:
     curves: tuple[int, ...]
     y_title: str = ""
     levels: tuple[tuple[float, str], ...] = ()
-    remark: str = ""
     y_range: tuple[float, float] | None = None
 
 
@@ -51,7 +49,7 @@ class Published:
 
 @dataclass(frozen=True)
 class Behind:
-    """A grey area behind a curve: the range of a control.
+    """The outline of an area beside a curve, in its colour: the range of a control.
 
     Attributes:
         name: Name of the control.
@@ -80,7 +78,7 @@ class LayerCurves:
         note: How certain the values are, shown below the title.
         x: Positions of the columns (default 0, 1, ...).
         x_title: What the columns are.
-        x_names: Names of the columns, in place of their positions; empty: none.
+        x_names: Names of the columns if they are categories, whose points no line joins; empty: none.
         meanings: What each curve is about; empty: by its index.
         panels: Axes side by side; empty: one panel with all curves. Curves that may coincide and
             measures with different units go into separate panels.
@@ -89,11 +87,12 @@ class LayerCurves:
         levels: Horizontal dashed lines, such as chance: height and label.
         stretches: Bars above the axes: first x, last x and label.
         published: Curves of a paper.
-        apart: Horizontal offset between the points of a panel's curves.
         percent: Values are fractions, shown as percentages.
         y_range: Ends of the axis; None: from 0, or as the values require.
         spread: Single values behind a curve, such as seeds: index of the curve, one value per column.
-        behind: Grey areas behind curves, such as the range of randomly initialised models.
+        behind: Outlined areas beside curves, such as the range of randomly initialised models.
+        nulls: Indices of curves that are the baseline of another curve, whose meaning they share: hollow markers
+            on a thin line, the interval as an outline.
     """
 
     title: str
@@ -113,11 +112,11 @@ class LayerCurves:
     levels: tuple[tuple[float, str], ...] = ()
     stretches: tuple[tuple[float, float, str], ...] = ()
     published: tuple[Published, ...] = ()
-    apart: float = 0.0
     percent: bool = False
     y_range: tuple[float, float] | None = None
     spread: tuple[tuple[int, tuple[float, ...]], ...] = ()
     behind: tuple[Behind, ...] = ()
+    nulls: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -121,7 +121,7 @@ def analyze(
         progress: Show progress bars.
         out: Folder that keeps every finished result at once, see `measure`.
         nulls: Number of randomly initialised models of the same architecture to compare with: flow and attention
-            are tested against them, and figures over layers show their range in grey. None: three, for models of at
+            are tested against them, and figures over layers outline their range. None: three, for models of at
             most 4 GiB; 0: none. Each is measured on eight prompts (flow, isolation) or 24 (attention, accuracy by
             layer), and takes the memory of one more model.
         threshold: Fraction of the final gap that is reached from the critical layer on, in the overthinking

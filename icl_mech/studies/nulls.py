@@ -1,7 +1,7 @@
 """Untrained networks compared with a model: the measurements of a study on randomly initialised networks.
 
 Networks of one architecture on the same prompts are measured once and kept (`kept_nulls`). Each costs the
-memory of one more model while it is measured. Their curves are drawn as a grey band behind those of the model;
+memory of one more model while it is measured. Their range is drawn as an outline beside the curves of the model;
 the threshold for claims about flow is in `untrained`.
 """
 
@@ -233,7 +233,7 @@ def _same(result: Result, kept: Result) -> bool:
     return not Identity.recorded(result.provenance).differences(Identity.recorded(kept.provenance))
 
 
-# --- the grey band behind a figure ---
+# --- the outline beside a curve ---
 
 PREFIX = "untrained_"
 """Prefix of the names of these results, before the name of the model's result."""
@@ -286,19 +286,27 @@ class UntrainedCurves(Result):
     def behind(self, shape: LayerCurves) -> LayerCurves:
         """The figure of the model with these networks behind its curves."""
         x = shape.x or tuple(map(float, range(shape.values.shape[1])))
-        if shape.names != self.names or x != self.x:
-            return shape
+        named = {name: row for row, name in enumerate(self.names)}
+        drawn = [i for i in range(len(shape.names)) if i not in shape.nulls]
+        if x != self.x or len(named) < len(self.names):
+            return shape  # an earlier version, whose curves shared names
         low, _, high = self._range()
         areas = tuple(
-            Behind("untrained", place, tuple(low[place].tolist()), tuple(high[place].tolist()))
-            for place in range(len(self.names))
+            Behind("untrained", i, tuple(low[row].tolist()), tuple(high[row].tolist()))
+            for i in drawn
+            for row in [named.get(shape.names[i])]
+            if row is not None
         )
+        if not areas:
+            return shape
         note = f"{shape.note}; {self._note()}" if shape.note else self._note()
         return replace(shape, behind=areas, note=note)
 
     def _note(self) -> str:
         prompts = counted(self.count, "prompt")
-        return f"grey: range of {counted(len(self.networks), 'untrained network')} over {prompts}"
+        return (
+            f"outlined: range of {counted(len(self.networks), 'untrained network')} over {prompts}"
+        )
 
     def _range(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Minimum, mean and maximum over the networks that have a value."""

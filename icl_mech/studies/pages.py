@@ -277,14 +277,14 @@ _PROMISED = re.compile(r"[;,] (?:band|bar)s?: 95 % [^.;]*(?=[.;])| Bands: 95 % [
 
 
 def _caption(figure: Figure, drawing: object) -> str:
-    """The caption, with the grey areas of untrained networks if there are any."""
+    """The caption, with the range of untrained networks if it is drawn."""
     if not figure.caption:
         return getattr(drawing, "note", "")
     note = getattr(drawing, "note", "")
-    grey = note.rpartition("; ")[2] if getattr(drawing, "behind", ()) else ""
-    grey_note = f" {grey[:1].upper()}{grey[1:]}." * bool(grey)
+    range_note = note.rpartition("; ")[2] if getattr(drawing, "behind", ()) else ""
+    range_note = f" {range_note[:1].upper()}{range_note[1:]}." * bool(range_note)
     caption = f"{_PROMISED.sub('', figure.caption)} {NOT_DRAWN}" if FEW in note else figure.caption
-    return caption + grey_note
+    return caption + range_note
 
 
 def _remarks(result: Result) -> dict[str, Any]:

@@ -125,7 +125,8 @@ class UntrainedFlow(Result):
             high=values[:, 2],
             y_title="fraction of the layer's saliency per edge",
             note="untrained: mean and range; the model: 95 % interval",
-            meanings=("other", "label") * len(CURVES),
+            meanings=("label", "label") * len(CURVES),
+            nulls=tuple(range(0, len(names), 2)),
             panels=tuple(Panel(name, (2 * i, 2 * i + 1)) for i, name in enumerate(CURVES)),
             columns=3,
         )

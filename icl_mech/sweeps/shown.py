@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from itertools import pairwise, product
+from itertools import product
 from typing import Any, TypeAlias
 
 import torch
@@ -136,9 +136,6 @@ MOST_PANELS = 24
 
 Spread: TypeAlias = tuple[tuple[int, tuple[float, ...]], ...]
 """Single values: number of the curve, and one value for each column."""
-
-SPARSE = 12
-"""Up to this number of columns, intervals are bars instead of bands."""
 
 
 def drawing(
@@ -301,7 +298,6 @@ def _curves(
         x=tuple(places),
         x_title=TITLES.get(x, x),
         meanings=_looks(curve_names),
-        apart=_apart(places, max(len(part.curves) for part in parts)),
         panels=parts if axes else (),
         columns=2 if len(heads) in (1, 2, 4) else 3,
         spread=spread,
@@ -347,13 +343,6 @@ def _looks(names: Sequence[str]) -> tuple[Meaning, ...]:
         known = [USUAL[i % len(USUAL)] for i in range(len(order))]
     looks = dict(zip(order, known, strict=True))
     return tuple(looks[name] for name in names)
-
-
-def _apart(places: Sequence[float], curves: int) -> float:
-    """Horizontal offset between points of different curves, so that their bars do not hide each other."""
-    if len(places) < 2 or curves < 2 or len(places) > SPARSE:
-        return 0.0
-    return 0.025 * min(b - a for a, b in pairwise(places))
 
 
 def _point(row: dict[str, Any] | None, unit: int) -> float:

@@ -1,6 +1,7 @@
 """Figures show the values of their shapes, where nothing hides them."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -8,9 +9,11 @@ import torch
 
 from icl_mech.plots import figure, narrow_figure
 from icl_mech.plots.axes import USUAL
+from icl_mech.plots.labels import size
 from icl_mech.plots.style import LOOKS, WIDTH, heading
 from icl_mech.shapes import (
     Bars,
+    Behind,
     Grid,
     Grids,
     LabelMatrices,
@@ -231,3 +234,74 @@ def test_names_at_the_ends_of_curves_leave_every_panel_a_readable_width():
     ):
         for axis in axes:
             assert room * (axis.domain[1] - axis.domain[0]) >= 220 - 1e-6
+
+
+# --- names at the ends of lines, baselines as outlines ---
+
+NULLS = replace(
+    CURVES, names=("label words", "random tokens"), meanings=("label", "label"), nulls=(1,)
+)
+
+
+def ends_of(fig):
+    """Text, vertical position and height of each name at the end of a line, in pixels."""
+    low, high = fig.layout.yaxis.range
+    tall = fig.layout.height - fig.layout.margin.t - fig.layout.margin.b
+    for note in fig.layout.annotations:
+        if note.name in ("curve", "end"):
+            yield note.text, (note.ay - low) / (high - low) * tall, size(note.text.split("<br>"))[1]
+
+
+def test_a_baseline_is_an_outline_in_the_colour_of_its_curve():
+    band, own, outline, null = figure(NULLS).data
+    assert {own.line.color, null.line.color, outline.line.color} == {LOOKS["label"].light}
+    assert (band.fill, outline.fill) == ("toself", None)
+    assert outline.line.width == null.line.width == 1
+    assert (own.marker.symbol, null.marker.symbol) == ("square", "square-open")
+    assert own.line.dash != null.line.dash
+
+
+def test_the_range_of_a_control_is_an_outline_in_the_colour_of_its_curve():
+    area = Behind("untrained", 1, (0.1, 0.1, 0.1), (0.2, 0.3, 0.2))
+    fig = figure(replace(CURVES, behind=(area,)))
+    (own,) = (trace for trace in fig.data if trace.name == "untrained")
+    assert (own.fill, own.line.color) == (None, LOOKS["label"].light)
+    assert max(own.y) == 0.3
+    assert min(own.y) == 0.1
+    (note,) = (note for note in fig.layout.annotations if note.text == "untrained")
+    assert note.font.color == LOOKS["label"].light
+
+
+def test_names_stand_at_the_ends_of_their_lines_outside_the_frame_and_apart():
+    flat = torch.ones(4, 3)
+    many = replace(CURVES, names=("a", "b", "c", "d"), values=flat, low=flat, high=flat,
+                   meanings=("text", "label", "other", "query"), levels=((1.0, "chance 1.00"),))  # fmt: skip
+    for shape in (CURVES, many, replace(CURVES, levels=((0.01, "chance"),))):
+        fig = figure(shape)
+        for note in fig.layout.annotations:
+            assert note.ax > fig.layout.xaxis.range[1]
+            assert note.xanchor == "left"
+        named = [note for note in fig.layout.annotations if note.name == "curve"]
+        assert [(note.x, note.y) for note in named] == [
+            (2.0, float(value)) for value in shape.values[:, -1]
+        ]
+        placed = sorted((at, tall) for _, at, tall in ends_of(fig))
+        for (below, tall), (above, taller) in pairwise(placed):
+            assert above - below >= (tall + taller) / 2 - 1e-6
+
+
+def test_categories_are_not_joined_and_stand_side_by_side():
+    fig = figure(replace(NULLS, x_names=("early", "late", "all")))
+    assert {trace.mode for trace in fig.data} == {"markers"}
+    own, null = fig.data
+    assert all(a < b for a, b in zip(own.x, null.x, strict=True))
+    assert own.error_y.array is not None
+    assert {trace.mode for trace in figure(NULLS).data} == {"lines", "lines+markers"}
+
+
+def test_a_level_is_in_the_legend_of_a_narrow_page():
+    fig = figure(replace(CURVES, levels=((0.25, "chance 0.25"),)))
+    (level,) = (trace for trace in fig.data if trace.name == "chance 0.25")
+    assert (level.mode, set(level.y)) == ("lines", {0.25})
+    assert list(level.x) == list(fig.layout.xaxis.range)
+    assert level.hoverinfo != "skip"

@@ -85,7 +85,10 @@ def test_too_few_prompts_for_intervals_are_points_without_a_band_and_the_note_sa
     fig = found.plot()
     bands = [trace for trace in fig.data if trace.fill == "toself"]
     assert bool(bands) is drawn
-    assert len([trace for trace in fig.data if trace.name]) == 1
+    assert [trace.name for trace in fig.data if trace.name] == [
+        found.drawn().names[0],
+        "chance 0.50",
+    ]
     WORDS.only_if(not drawn, fig.layout.title.subtitle.text, "too_few_prompts", prompts, "6")
     assert ("95 % intervals" in found.drawn().note) is drawn
 

@@ -197,10 +197,15 @@ class LayerAccuracyResult(PairScores):
         return counts is not None and bool((counts[0, :, 0] == counts[2, :, 0]).all())
 
     def on_page(self) -> tuple[str, ...]:
-        """Calibrated accuracy with its gap, the permuted score, and the uncalibrated measures."""
+        """Calibrated accuracy and its gap, the permuted score, and the uncalibrated measures."""
         # Accuracy of choices is not calibrated, and the first figure is about it.
         shown = {"permuted": self.tells_followed, "plain": not self.own_choices}
-        return ("calibrated", *(show for show, there in shown.items() if there), "label_space")
+        return (
+            "calibrated",
+            "gap",
+            *(show for show, there in shown.items() if there),
+            "label_space",
+        )
 
 
 def critical_interval(

@@ -98,7 +98,7 @@ class IsolationResult(Result):
     top_k: int
     log_prob: Float[Tensor, "window batch"] | None = None
 
-    shows: ClassVar[tuple[str, ...]] = ("loyalty", *LOYALTIES, "answers", "words")
+    shows: ClassVar[tuple[str, ...]] = (*LOYALTIES, "answers", "words")
     definitions: ClassVar[tuple[Definition, ...]] = DEFINITIONS
     axis_labels: ClassVar = {"tokens": "tokens", "side": "sides", "depth": "depths"}
 
@@ -297,9 +297,9 @@ class IsolationResult(Result):
         return float(least), float(most)
 
     def on_page(self) -> tuple[str, ...]:
-        """Loyalty; answers and words where they are known."""
+        """Loyalties; answers and words where they are known."""
         known = {"answers": self.isolated is not None, "words": bool(self.words)}
-        return ("loyalty", *(show for show, there in known.items() if there))
+        return (*LOYALTIES, *(show for show, there in known.items() if there))
 
 
 @dataclass(frozen=True)

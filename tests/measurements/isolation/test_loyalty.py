@@ -126,21 +126,24 @@ def test_summary_without_a_comparison():
 
 def test_figure():
     shape = known().drawing()
-    assert shape.names == ("label words", "random tokens") * 4
+    kinds = ("label words", "random tokens")
+    assert shape.names == tuple(f"{kind}, {side} k" for side in ("first", "last") for kind in kinds)
+    assert shape.nulls == (1, 3)
+    assert shape.meanings == ("label", "label", "text", "text")
     assert shape.x == (5.0,)
     WORDS.exactly(shape.x_title, "figure")
     torch.testing.assert_close(
         shape.values[:4, 0], torch.tensor([0.6, 0.95, 1.0, 1.0], dtype=torch.float64)
     )
-    early, late, *words = shape.panels
-    assert early.levels == late.levels
-    assert early.levels == ((0.3, "always “class 1” 0.30"), (0.7, "always “class 0” 0.70"))
-    assert [panel.levels for panel in words] == [(), ()]
-    assert late.remark == "both exactly 1"
+    assert not shape.panels  # none for lines that are flat
+    assert shape.levels == ((0.3, "always “class 1” 0.30"), (0.7, "always “class 0” 0.70"))
     WORDS(shape.note, "figure_2", "2")
     words = known().drawing(show="word_loyalty")
     assert words.values[0, 0] == pytest.approx(0.3)
+    assert words.levels == ()
     drawn = figure(shape)
+    # Every point is at its number of layers: none is moved aside.
+    assert {x for trace in drawn.data if trace.mode == "lines+markers" for x in trace.x} == {5.0}
     assert drawn.layout.xaxis.tickvals == (5.0,)
     assert "label words" in drawn.to_html()
 
@@ -175,12 +178,12 @@ def test_windows_that_were_not_run_are_blank():
     with WORDS.raises(ResultError, "windows_run_blank", "'last'", "5", "'label'"):
         odd.loyalty(("last", 5, "label"))
     WORDS.starts(odd.summary(), "windows_run_blank_2", "5", "12", "10")
-    assert set(odd.drawing().names) == {"label words", "random tokens"}
+    assert len(odd.drawing().names) == 4
 
 
 def test_figures_of_a_page():
     result = known()
-    (loyalty,) = [own for own in result.figures() if own.show == "loyalty"]
+    (loyalty,) = [own for own in result.figures() if own.show == "label_loyalty"]
     WORDS.exactly(loyalty.question, "figures_page")
     WORDS.starts(loyalty.answer, "figures_page_2", "Not shown")
     WORDS(loyalty.answer, "figures_page_3", "0.60", "[0.31, 0.83]")
