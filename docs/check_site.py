@@ -1,11 +1,12 @@
 """Checks a built site: `python docs/check_site.py site [--external]`.
 
 Every internal link must lead to a file and, if it has a fragment, to an anchor in it; no page may load
-anything from another site. With `--external`, links to other sites are requested too; without a
+anything from another site or show a placeholder that was not filled. With `--external`, links to other sites are requested too; without a
 network they are counted as not checked.
 """
 
 import argparse
+import re
 import sys
 import urllib.error
 import urllib.request
@@ -16,16 +17,19 @@ from urllib.parse import unquote, urlsplit
 
 LOADS = {"script": "src", "img": "src", "link": "href", "iframe": "src", "source": "src"}
 NOT_LOADED = {"canonical", "next", "prev", "search", "index", "author", "copyright"}
+PLACEHOLDER = re.compile(r"\{\{ [\w.]+ \}\}|\{% .+? %\}")
+"""As pages and templates write them; double braces of code and BibTeX hold no spaces."""
 
 
 class Page(HTMLParser):
-    """Links, loaded files and anchors of one page."""
+    """Links, loaded files, anchors and text of one page."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
         self.links: list[str] = []
         self.loaded: list[str] = []
         self.places: set[str] = set()
+        self.text = ""
         self.feed(path.read_text(encoding="utf-8"))
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -38,11 +42,16 @@ class Page(HTMLParser):
         if attribute in given and not set(given.get("rel", "").split()) & NOT_LOADED:
             self.loaded.append(given[attribute])
 
+    def handle_data(self, data: str) -> None:
+        """Record the text."""
+        self.text += data
+
 
 def local_faults(pages: dict[Path, Page]) -> list[str]:
-    """Sentences about broken links and files from other sites."""
+    """Sentences about broken links, files from other sites and placeholders that were not filled."""
     faults = []
     for path, page in pages.items():
+        faults += [f"{path}: shows {braces}" for braces in PLACEHOLDER.findall(page.text)]
         faults += [
             f"{path}: loads {address}"
             for address in page.loaded
@@ -95,7 +104,7 @@ def main() -> None:
     faults = local_faults(pages)
     if given.external:
         faults += external_faults(pages)
-    print("\n".join(faults) or f"{len(pages)} pages, all internal links work")
+    print("\n".join(faults) or f"{len(pages)} pages, all internal links work, all placeholders are filled")
     sys.exit(bool(faults))
 
 

@@ -231,7 +231,7 @@ def overthinking(run: icl.Analysis) -> dict[str, str]:
         "entries": str(last),
         "zeroed_n": str(late.scores.shape[-1]),
         "zeroed_plain": shown(late.interval("accuracy", condition="none", side="false")),
-        "chosen_on": found.task,
+        "chosen_on": f"`{found.task}`",
         "heads": "; ".join(heads),
         "closed": shown(ablated.reduction("chosen heads")),
         "closed_random": "not defined"

@@ -15,6 +15,7 @@ import json
 import shlex
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,13 @@ COMMANDS = {
     "lw": "icl-mech analyze --study label_words --task headlines --n 12",
     "ot": "icl-mech analyze --study overthinking --task headlines --shots 2 --n 12",
 }
+
+IN_GUIDES = {
+    "lw": ("saliency_maps", "flow", "isolation", "extraction", "compare_compression", "confusion"),
+    "ot": ("context_accuracy", "layer_accuracy", "early_exit", "late_ablation", "head_scores", "matching_by_layer",
+           "false_induction", "ablation"),
+}  # fmt: skip
+"""Figures of the guides to the papers, by run: results that they draw."""
 
 
 def analysis(folder: Path, name: str) -> icl.Analysis:
@@ -66,6 +74,15 @@ def seeds(folder: Path, count: int = 5) -> list[FlowScores]:
             icl.flow_scores(model, prompts, draws=1).save(own)
         flows.append(FlowScores.load(own))
     return flows
+
+
+def guides(runs: Mapping[str, icl.Analysis], folder: Path) -> None:
+    """Figures of the guides to the papers, of the runs whose numbers stand there."""
+    folder.mkdir(exist_ok=True)
+    for run, names in IN_GUIDES.items():
+        for name in names:
+            text = runs[run][name].plot().to_json()
+            (folder / f"{run}_{name}.json").write_text(text, encoding="utf-8")
 
 
 def picture(figure: go.Figure, path: Path, width: int = 840, height: int = 460) -> None:
@@ -119,9 +136,9 @@ def main() -> None:
     }
     text = json.dumps(numbers, indent=1, ensure_ascii=False)
     (DOCS / "numbers.json").write_text(text + "\n", encoding="utf-8")
+    guides(runs, DOCS / "figures" / "guides")
     flow = go.Figure(runs["reviews"].flow.plot())
     flow.update_layout(title=None, margin={"t": 50})  # the text around it says this
-    (DOCS / "figures").mkdir(exist_ok=True)
     (DOCS / "figures" / "flow.json").write_text(flow.to_json(), encoding="utf-8")
     picture(flow, DOCS / "images" / "flow_reviews.png")
     beside = go.Figure(runs["reviews"].untrained.plot())

@@ -30,7 +30,7 @@ def faults(tmp_path, **pages):
 
 
 def test_a_sound_site_has_no_faults(tmp_path):
-    one = '<a href="two.html#there">x</a><a href="https://example.org">y</a>'
+    one = '<a href="two.html#there">x</a><a href="https://example.org">y</a>{{"text": 1}}{{BibTeX}}'
     assert not faults(tmp_path, one=one, two='<p id="there">z</p>')
 
 
@@ -43,6 +43,8 @@ def test_a_sound_site_has_no_faults(tmp_path):
         ('<script src="https://cdn.example.org/x.js"></script>', "loads https cdn"),
         ('<link rel="stylesheet" href="//cdn.example.org/x.css">', "cdn example org"),
         ('<img src="missing.png">', "missing png leads"),
+        ("<code><span>{{</span> <span>ot.chosen_on</span> <span>}}</span></code>", "shows placeholder"),
+        ("<p>{% if x %}</p>", "shows statement"),
     ],
 )
 def test_every_fault_is_found(tmp_path, text, said):
@@ -73,7 +75,7 @@ def test_a_text_in_a_figure_cannot_end_its_element():
 
     html = element({"data": [{"text": "</script><script>alert(1)</script>"}]}, 'a "quoted" <b>')
     assert html.count("</script>") == 1
-    assert 'aria-label="a &quot;quoted&quot; &lt;b>"' in html
+    assert 'aria-label="a &quot;quoted&quot; &lt;b&gt;"' in html
 
 
 def test_names_of_functions_are_functions_and_modules_are_refused():

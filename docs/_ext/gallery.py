@@ -15,16 +15,15 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
 import yaml
 from docutils import nodes
-from figures import element
+from figures import FigureFrom, titles
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
-from sphinx.util.docutils import SphinxDirective
 
 from icl_mech.plots.still import still
 from icl_mech.plots.style import dark_colours
@@ -64,12 +63,6 @@ def entries(docs: Path) -> dict[str, dict[str, Any]]:
     }
 
 
-def title_of(figure: dict[str, Any]) -> str:
-    """The title of a figure without tags."""
-    found = (figure.get("layout") or {}).get("title") or {}
-    return re.sub(r"<[^>]+>", " ", found if isinstance(found, str) else found.get("text") or "")
-
-
 def figure_of(docs: Path, entry: dict[str, Any]) -> dict[str, Any]:
     """The stored figure of an entry.
 
@@ -89,11 +82,11 @@ def figure_of(docs: Path, entry: dict[str, Any]) -> dict[str, Any]:
         if PLOTLY in output.get("data", {})
     ]
     for figure in known:
-        if title_of(figure) == title:
+        if titles(figure)[0] == title:
             return {name: figure[name] for name in ("data", "layout", "frames") if name in figure}
-    titles = ", ".join(f"“{title_of(figure)}”" for figure in known)
+    has = ", ".join(f"“{titles(figure)[0]}”" for figure in known)
     raise ExtensionError(
-        f"{path.name} has no figure “{title}”, only {titles}; correct docs/gallery.yaml."
+        f"{path.name} has no figure “{title}”, only {has}; correct docs/gallery.yaml."
     )
 
 
@@ -204,12 +197,8 @@ def page(docs: Path) -> str:
     return "\n".join([*lines, *below])
 
 
-class FigureLive(SphinxDirective):
-    """A figure of the gallery; the content of the directive becomes its caption."""
-
-    required_arguments = 1
-    has_content = True
-    option_spec: ClassVar[dict[str, Any]] = {}
+class FigureLive(FigureFrom):
+    """A figure of the gallery, by its name."""
 
     def run(self) -> list[nodes.Node]:
         """The figure as raw HTML, and its caption."""
@@ -217,17 +206,11 @@ class FigureLive(SphinxDirective):
         found = entries(docs)
         if name not in found:
             raise self.error(f"docs/gallery.yaml has no figure {name!r}; it has {', '.join(found)}")
-        figure, entry = figure_of(docs, found[name]), found[name]
+        entry = found[name]
         self.env.note_dependency(str(docs / "gallery.yaml"))
         if isinstance(entry["figure"], str):
             self.env.note_dependency(str(docs / "figures" / entry["figure"]))
-        said = f"{title_of(figure) or entry['title']}. {' '.join(self.content)}"
-        caption = nodes.container(classes=["caption-below"])
-        self.state.nested_parse(self.content, self.content_offset, caption)
-        return [
-            nodes.raw("", element(figure, re.sub(r"[`*]|\]\([^)]*\)|\[", "", said)), format="html"),
-            caption,
-        ]
+        return self.captioned(figure_of(docs, entry), entry["title"])
 
 
 def bring(app: Sphinx, config: Any) -> None:

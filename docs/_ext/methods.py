@@ -211,7 +211,7 @@ def page(entry: dict[str, Any], docs: Path, cards: dict[str, Any]) -> str:
     ]
     if (docs / "figures" / "methods" / f"{name}.json").is_file():
         said = f"{entry['title']} of a planted model (a synthetic network with a known circuit)."
-        lines += [f":::{{figure-from}} methods/{name}.json", said, ":::", "", f"*{said}*", ""]
+        lines += [f":::{{figure-from}} methods/{name}.json", said, ":::", ""]
     api = [f"about {door.__module__}", *(f"icl_mech.{own}" for own in entry["doors"])]
     kinds = [measurement_of(getattr(icl, own)) for own in entry["doors"]]
     kinds += [getattr(icl.measurements, own) for own in entry.get("measurements", ())]

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from figures import element
+from figures import element, titles
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 
@@ -30,10 +30,7 @@ def shown(output: dict[str, Any]) -> dict[str, Any] | None:
         return output
     if PLOTLY in data:
         figure = data[PLOTLY]
-        title = (figure.get("layout") or {}).get("title") or {}
-        said = title if isinstance(title, str) else title.get("text") or "A figure"
-        said = re.sub(r"<[^>]+>", " ", said)
-        return {**output, "data": {"text/html": element(figure, " ".join(said.split()))}}
+        return {**output, "data": {"text/html": element(figure, titles(figure)[0] or "A figure")}}
     kept = {kind: value for kind, value in data.items() if kind != WIDGET}
     html = text_of(kept.get("text/html", ""))
     if "Plotly" in html or ("plotly" in html and "<script" in html):

@@ -1,4 +1,5 @@
-// Draws the plotly figures of a page, in the colours of its theme and at the width it has.
+"use strict";
+// Draws the plotly figures of a page, in the colours of its theme and at the width of their cells.
 (() => {
   const dark = () => {
     const theme = document.body.dataset.theme;
@@ -7,15 +8,158 @@
   const config = {displayModeBar: false, displaylogo: false, scrollZoom: false, responsive: false};
   const swap = (text) =>
     dark() ? text.replace(/#[0-9a-f]{6}\b/gi, (hex) => window.darkColours[hex.toLowerCase()] ?? hex) : text;
-  const NARROWEST = 700; // labels and legends beside the axes need this much; below, a figure scrolls
+  const PANEL = 240; // pixels; where panels side by side have less, they stand one below the other
+  const LEGEND = 800; // below this width a legend stands above the figure
+  const WORDS = 700; // figures of tokens need this width and are scaled down to less
+  const LETTERS = 6.6; // pixels of a letter, on average
+
+  const panelsOf = (layout) => Object.keys(layout).filter((key) => /^xaxis/.test(key)).map((key) => key.slice(5));
+  const numbersOf = (layout) => ({l: 80, r: 80, t: 100, b: 80, ...layout.margin});
+
+  // Every panel gets the whole width and keeps its height.
+  function stacked(figure, across) {
+    const {layout} = figure, margin = numbersOf(layout), panels = panelsOf(layout);
+    const was = Object.fromEntries(panels.map((own) =>
+      [own, {x: layout[`xaxis${own}`].domain ?? [0, 1], y: layout[`yaxis${own}`]?.domain ?? [0, 1]}]));
+    const room = across - margin.l - margin.r;
+    const beside = new Set(panels.map((own) => was[own].x[0])).size;
+    if (panels.length < 2 || panels.some((own) => !layout[`yaxis${own}`])) return;
+    const narrowest = Math.min(...panels.map((own) => was[own].x[1] - was[own].x[0])) * room;
+    if (beside < 2 ? across >= NARROW : narrowest >= PANEL) return;
+    panels.sort((one, other) => was[other].y[0] - was[one].y[0] || was[one].x[0] - was[other].x[0]);
+    const inside = layout.height - margin.t - margin.b, between = margin.b + margin.t;
+    const heights = panels.map((own) => inside * (was[own].y[1] - was[own].y[0]));
+    const total = heights.reduce((sum, own) => sum + own, 0) + between * (panels.length - 1);
+    let top = 1;
+    const now = {};
+    panels.forEach((own, i) => {
+      now[own] = {x: [0, 1], y: [Math.max(0, top - heights[i] / total), top]};
+      top -= (heights[i] + between) / total;
+      const first = panels.find((other) => was[other].y[0] === was[own].y[0]);
+      const left = layout[`yaxis${first}`], axis = layout[`yaxis${own}`];
+      axis.domain = now[own].y;
+      layout[`xaxis${own}`].domain = now[own].x;
+      if (!axis.title?.text) axis.title = left.title;
+      axis.showticklabels = true;
+    });
+    // Places in parts of the paper belong to the panel that they stand in or above.
+    const near = (x, y) => panels.find((own) => was[own].x[0] - 0.01 <= x && x <= was[own].x[1] + 0.01
+      && y >= was[own].y[0] - 0.01 && (y <= was[own].y[1] + 0.01 || was[own].y[1] > 0.99));
+    for (const part of [...(layout.annotations ?? []), ...(layout.shapes ?? [])]) {
+      for (const [x, y] of [["x", "y"], ["x0", "y0"], ["x1", "y1"]]) {
+        if (part.xref !== "paper" || part.yref !== "paper" || part[x] === undefined) continue;
+        const own = near(part[x], part[y]);
+        if (own === undefined) continue;
+        const [start, stop] = was[own].x;
+        part[y] = now[own].y[1] + ((part[y] - was[own].y[1]) * inside) / total;
+        part[x] = (part[x] - start) / (stop - start);
+      }
+    }
+    for (const {colorbar, yaxis} of figure.data) {
+      const own = (yaxis ?? "y").slice(1);
+      if (colorbar?.y === undefined || !now[own]) continue;
+      colorbar.y = now[own].y[1] + ((colorbar.y - was[own].y[1]) * inside) / total;
+      if (colorbar.lenmode !== "pixels") colorbar.len = ((colorbar.len ?? 1) * inside) / total;
+    }
+    if (layout.legend?.y > 1) layout.legend.y = 1 + ((layout.legend.y - 1) * inside) / total;
+    layout.height = total + margin.t + margin.b;
+  }
+
+  // A legend as lines of text, which wrap.
+  function keyed(figure, keys) {
+    const named = figure.data.filter((own) => own.showlegend !== false);
+    fill(keys, named.map((own) => ({...own, hoverinfo: undefined})));
+    const above = Math.max(0, (figure.layout.legend?.y ?? 1) - 1) > 0 ? 26 : 0;
+    const {t} = numbersOf(figure.layout);
+    figure.layout.showlegend = false;
+    figure.layout.margin = {...figure.layout.margin, t: t - above};
+    figure.layout.height -= above;
+  }
+
+  const wrapped = (text, most) => text.split(" ").reduce((lines, word) => {
+    const last = lines.length - 1;
+    if (last >= 0 && `${lines[last]} ${word}`.length <= most) lines[last] += ` ${word}`;
+    else lines.push(word);
+    return lines;
+  }, []).join("<br>");
+
+  // Titles of axes and panels in lines that a phone has room for, names of neighbouring columns in one.
+  function lined({layout}, across) {
+    const names = Math.max(0, ...panelsOf(layout).flatMap((own) => layout[`yaxis${own}`].ticktext ?? []).map((own) => own.length));
+    const room = across - Math.max(layout.margin.l, 7 * names + 8) - layout.margin.r;
+    for (const key of Object.keys(layout)) {
+      const axis = layout[key];
+      if (/^[xy]axis/.test(key) && axis.title?.text) axis.title.text = wrapped(axis.title.text, 30);
+      if (/^yaxis/.test(key)) axis.automargin = true;
+      delete axis?.scaleanchor;
+    }
+    let last;
+    const kept = [];
+    for (const own of [...(layout.annotations ?? [])].sort((one, other) => one.x - other.x)) {
+      if (/ domain|paper/.test(own.xref) && own.x === 0) own.text = wrapped(own.text, room / LETTERS);
+      if (own.textangle === undefined || own.textangle === 0 || !/^x\d*$/.test(own.xref)) {
+        kept.push(own);
+        continue;
+      }
+      const [low, high] = layout[`xaxis${own.xref.slice(1)}`].range;
+      if (last?.xref === own.xref && ((own.x - last.x) / (high - low)) * room < 14) {
+        last.text = [last, own].map((each) => each.text.replace(/<\/?b>/g, "")).join(", ");
+      } else kept.push(last = own);
+    }
+    layout.annotations = kept;
+  }
+
+  const inWords = (figure) => figure.layout.sliders || figure.data[0]?.type === "table"
+    || (figure.layout.width && figure.data[0]?.type === "heatmap");
+
+  // The first name of a slider begins at the edge.
+  function unclipped({sliders, margin}) {
+    for (const own of sliders ?? []) {
+      const half = (LETTERS * (own.steps[0].label ?? "").length) / 2;
+      own.pad = {...own.pad, l: Math.max(own.pad?.l ?? 0, half - margin.l)};
+    }
+  }
+
+  // What is scaled down can be seen at its own size, too, and then scrolls.
+  function enlarging(box, scale) {
+    box.querySelector("button")?.remove();
+    box.classList.remove("enlarged");
+    box.removeAttribute("tabindex");
+    if (scale > 0.9) return;
+    const button = document.createElement("button");
+    button.textContent = "Full size";
+    button.onclick = () => {
+      const large = box.classList.toggle("enlarged");
+      button.textContent = large ? "Fit to the page" : "Full size";
+      box.tabIndex = large ? 0 : -1;
+    };
+    box.querySelector(".keys").before(button);
+  }
 
   function draw(box) {
-    const figure = JSON.parse(swap(box.querySelector("script").textContent));
-    const div = box.querySelector(".drawn");
-    const layout = {...figure.layout, width: Math.max(box.clientWidth, figure.layout.width || NARROWEST), autosize: false};
+    const figure = {data: [], ...JSON.parse(swap(box.querySelector("script").textContent))};
+    const div = box.querySelector(".drawn"), keys = box.querySelector(".keys");
+    const cell = box.clientWidth, words = inWords(figure);
+    const across = Math.max(cell, words ? figure.layout.width ?? WORDS : 0), scale = cell / across;
+    figure.layout.height ??= 420;
+    fill(keys, []);
+    if (!words) {
+      stacked(figure, across);
+      const legend = figure.layout.showlegend && across < LEGEND;
+      if (across < NARROW) {
+        narrowed(figure, keys, across);
+        lined(figure, across);
+      }
+      if (legend) keyed(figure, keys);
+    }
+    const layout = {...fitted(figure.layout, across, !words && figure.data[0]?.type !== "heatmap"), autosize: false};
     layout.paper_bgcolor = layout.plot_bgcolor = "rgba(0,0,0,0)";
-    layout.height ??= 420;
-    return Plotly.newPlot(div, {data: figure.data ?? [], layout, config, frames: figure.frames})
+    inside(layout);
+    unclipped(layout);
+    div.style.zoom = scale;
+    enlarging(box, scale);
+    div.style.minHeight = `${layout.height}px`;
+    return Plotly.newPlot(div, {data: figure.data, layout, config, frames: figure.frames})
       .then(() => box.classList.add("ready"));
   }
 

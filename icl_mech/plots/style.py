@@ -213,7 +213,12 @@ PLAIN_TOP, HEADED_TOP = 16, 52
 def untitled(figure: "go.Figure") -> dict[str, Any]:
     """Data and layout as plain values, without the title and its margin."""
     plain: dict[str, Any] = json.loads(figure.to_json())
-    layout = plain["layout"]
+    untitle(plain["layout"])
+    return plain
+
+
+def untitle(layout: dict[str, Any]) -> None:
+    """Take the title and its margin out of a layout of plain values."""
     layout.pop("template", None)
     headed = any(_above(note) for note in layout.get("annotations", []))
     headed = headed or any(_above(shape) for shape in layout.get("shapes", []))
@@ -226,7 +231,6 @@ def untitled(figure: "go.Figure") -> dict[str, Any]:
     if layout.pop("title", None) is not None:
         layout["height"] = layout.get("height", 450) - (top - wanted)
         layout["margin"] = {**(layout.get("margin") or {}), "t": wanted}
-    return plain
 
 
 def _above(part: dict[str, Any]) -> bool:

@@ -67,7 +67,7 @@ def colours() -> dict[str, object]:
     }
 
 
-SCRIPTS = ("page.js", "prompt.js", "matrix.js", "start.js")
+SCRIPTS = ("narrow.js", "page.js", "prompt.js", "matrix.js", "start.js")
 
 
 @dataclass(frozen=True)
