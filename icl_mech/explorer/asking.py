@@ -372,8 +372,8 @@ class Asker:
 
 
 def _shown(piece: str) -> str:
-    """The text of a token, with visible symbols if it could not be seen or clicked otherwise."""
-    seen = any(letter.isprintable() or letter.isspace() for letter in piece)
+    """The text of a token, with visible symbols if it could not be seen otherwise; empty if it continues a character."""
+    seen = not piece or any(letter.isprintable() or letter.isspace() for letter in piece)
     return piece if seen else visible(piece)
 
 

@@ -11,9 +11,9 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from icl_mech.errors import IclMechError
+from icl_mech.explorer.board import StoppedError
 from icl_mech.explorer.experiment import Experiment
 from icl_mech.explorer.history import History
-from icl_mech.explorer.over_all import StoppedError
 from icl_mech.explorer.sharing import Shared
 from icl_mech.explorer.telling import described
 from icl_mech.explorer.theme import css, module

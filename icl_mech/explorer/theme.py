@@ -26,7 +26,18 @@ SCRIPTS = (
 )
 """Scripts of the page, joined in this order into one module: a widget's module has nowhere to import others from."""
 
-SHEETS = ("base", "prompt", "answer", "board", "layers", "heads", "tour", "dialogs", "share", "narrow")
+SHEETS = (
+    "base",
+    "prompt",
+    "answer",
+    "board",
+    "layers",
+    "heads",
+    "tour",
+    "dialogs",
+    "share",
+    "narrow",
+)
 """Style sheets of the page, in this order."""
 
 SIGNED = ("d0", "d1", "d2", "dm", "d3", "d4", "d5")

@@ -110,7 +110,7 @@ function promptView(app) {
   /** The character that a token without text is a part of: the tokenizer splits its bytes. */
   function whole(state, i) {
     const first = state.tokens.findLastIndex((token, k) => k < i && token.t !== "");
-    return first < 0 ? "a character" : visible(state.tokens[first].t);
+    return first < 0 ? "a character" : [...visible(state.tokens[first].t)].at(-1);
   }
 
   // Painting
