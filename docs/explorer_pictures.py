@@ -22,14 +22,11 @@ OUT = Path(__file__).parent / "images" / "explorer"
 
 def settled(view: Explorer, page: Page) -> None:
     """Wait until all parts are drawn."""
-    session = view.session
-    page.wait_for_timeout(500)  # an action is still being sent
-    while not all(session.asker.has(what, own) for _, what, own in session.plan()):
-        page.wait_for_timeout(100)
-    while session.wanted is not None:
-        page.wait_for_timeout(100)
-    page.wait_for_function("() => !document.querySelector('.ex-status').textContent")
-    page.wait_for_timeout(500)
+    for _ in range(3):  # between two parts nothing is being measured for a moment
+        page.wait_for_timeout(500)
+        while view.session.wanted is not None:
+            page.wait_for_timeout(100)
+        page.wait_for_function("() => !document.querySelector('.ex-status').textContent", timeout=0)
 
 
 def place(page: Page, layer: int, head: int | None = None) -> tuple[float, float]:
@@ -59,6 +56,8 @@ def steps(view: Explorer, page: Page, out: Path) -> None:
         page.screenshot(path=out / f"{name}.png")
         print(name, flush=True)
 
+    shot("0_first_minute")
+    page.get_by_role("button", name="Skip").click()
     shot("1_start")
     page.keyboard.press("f")
     shot("2_false_labels")
@@ -81,10 +80,17 @@ def steps(view: Explorer, page: Page, out: Path) -> None:
     )
     page.mouse.click(*place(page, best[1], best[2]))
     shot("6_a_head")
+    page.keyboard.press("u")
+    page.locator(".ex-chip").first.click()
+    shot("8_attention_of_a_head")
+    page.keyboard.press("u")
+    page.get_by_role("button", name="Zero these five").click()
+    shot("9_five_heads")
 
 
 def open_answers(view: Explorer, page: Page, out: Path) -> None:
     """False answers of another relation, over all prompts, and the menu of one of them."""
+    page.get_by_role("button", name="Skip").click()
     page.keyboard.press("f")
     settled(view, page)
     page.keyboard.press("o")
