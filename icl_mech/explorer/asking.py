@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from icl_mech._typing import Float, Tensor
-from icl_mech.engine import Kept, Reading, run
+from icl_mech.engine import Kept, Reading, common_prefix, run
 from icl_mech.engine.readings import OfEntries
 from icl_mech.errors import IclMechError
 from icl_mech.explorer import heads
@@ -93,7 +93,7 @@ class Asker:
         """Start with an empty cache."""
         self.model, self.stage = model, stage
         self.runs = _runs(model)
-        self.board = Board(model, stage, self.changes)
+        self.board = Board(model, stage, self.filled)
         self.known: OrderedDict[tuple[object, ...], dict[str, Any]] = OrderedDict()
         self.pinned: set[Experiment] = set()
         self.epoch = 0
@@ -122,7 +122,7 @@ class Asker:
                 self._state, self.epoch = state, self.epoch + 1
                 self.known.clear()
                 self.runs = _runs(self.model)
-                self.board = Board(self.model, self.stage, self.changes)
+                self.board = Board(self.model, self.stage, self.filled)
 
     # --- prompts and changes ---
 
@@ -160,25 +160,32 @@ class Asker:
 
         return interventions(experiment.changes, prompts, self.model.info, others)
 
-    def filled(self, experiment: Experiment) -> list[Intervention]:
-        """The experiment's changes, patches filled with states from the cached run of the opposite prompt."""
-        prompts = self.prompts(experiment)
-        made = self.changes(experiment, prompts)
+    def filled(
+        self,
+        experiment: Experiment,
+        prompts: PromptBatch | None = None,
+        queries: Sequence[Query] | None = None,
+    ) -> list[Intervention]:
+        """The experiment's changes, with patches' states from the cached run of the opposite prompt."""
+        prompts = self.prompts(experiment) if prompts is None else prompts
+        made = self.changes(experiment, prompts, queries)
         for intervention in made:
             intervention.check(self.model.info)
             intervention.check_prompts(prompts)
         return [
-            intervention.filled_from(self._states(intervention))
+            self._with_states(intervention, intervention.source)
             if isinstance(intervention, Patch) and intervention.source is not None
             else intervention
             for intervention in made
         ]
 
-    def _states(self, patch: Patch) -> dict[Site, Tensor]:
-        assert patch.source is not None
-        entering = self.runs.plain(patch.source).entering
-        rows = patch.place.rows(patch.source)
-        return {Site(patch.site, layer): entering[layer + 1][rows] for layer in patch.layers}
+    def _with_states(self, patch: Patch, source: PromptBatch) -> Patch:
+        rows = patch.place.rows(source)[0]
+        if len(source) > 1 and int(rows.max()) >= common_prefix(source):
+            return patch  # the engine reads them in every prompt
+        entering = self.runs.plain(source[[0]]).entering
+        values = torch.stack([entering[layer + 1][rows] for layer in patch.layers], dim=1)
+        return replace(patch, source=None, values=values)
 
     # --- parts ---
 
@@ -210,7 +217,8 @@ class Asker:
 
     def read(self, experiment: Experiment) -> tuple[Float[Tensor, "entry d_vocab"], Components]:
         """Logits after the embedding and each block, and what each component adds."""
-        rows, components = self.runs.values(self.prompts(experiment), self.filled(experiment))
+        prompts = self.prompts(experiment)
+        rows, components = self.runs.values(prompts, self.filled(experiment, prompts))
         return self._logits(rows[0]), components
 
     def probs(self, experiment: Experiment) -> Float[Tensor, " label"]:
@@ -328,7 +336,7 @@ class Asker:
     def flow(self, experiment: Experiment) -> dict[str, Any]:
         """Flow by layer, if there are demonstrations, and saliency of every edge, from one backward pass."""
         prompts = self.prompts(experiment)
-        changes = self.changes(experiment, prompts)
+        changes = self.filled(experiment, prompts)
         what: list[Any] = [SaliencyMaps(), *([Flow()] if experiment.demos else [])]
         report = measure(self.model, prompts, *what, interventions=changes, progress=False)
         saliency: SaliencyMapsResult = report[SaliencyMapsResult]
@@ -339,10 +347,12 @@ class Asker:
         steps = (maps / max(top, 1e-30)).clamp(min=1e-30).log10() / DECADES + 1
         random = None
         if scores is not None and scores.null is not None:
-            random = rounded(scores.sel("null_share", score="pq").values)
+            # Not through `sel`, which also draws thousands of samples for an interval over one prompt.
+            share = scores.quantities()["null_share"].value()
+            random = rounded(share[scores.scores.index("pq")])
         return {
             "values": [] if scores is None else rounded(scores.values),
-            "edges": [] if scores is None else rounded(scores.sel("saliency").values),
+            "edges": [] if scores is None else rounded(scores.quantities()["saliency"].value()),
             "random": random,
             "top": top,
             "maps": packed(steps.clamp(0, 1)),
@@ -353,7 +363,7 @@ class Asker:
         """The attention pattern of a head, every row."""
         prompts = self.prompts(experiment)
         reading = HeadRows(int(layer), int(head))
-        changes = self.changes(experiment, prompts)
+        changes = self.filled(experiment, prompts)
         (rows,) = run(self.model, prompts, [reading], changes, progress=False)
         return {
             "layer": int(layer),

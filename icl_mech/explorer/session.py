@@ -516,11 +516,22 @@ class Session:
             if self.generation in (self._told[0], self._greeted):
                 return
             self._greeted = seen = self.generation
-            parts = self.plan()
-        for name, what, experiment in parts:
-            if self.asker.has(what, experiment):
-                figures = self.asker.ask(what, experiment)
-                self._say(seen, {"kind": "part", "gen": seen, "part": name, "data": figures})
+        for message in self.heard()[1:]:
+            self._say(seen, message)
+
+    def heard(self) -> list[Message]:
+        """The present state and what is cached of its parts, for a page that cannot ask yet."""
+        with self._change:
+            state, parts = self.state(), self.plan()
+        part = {"kind": "part", "gen": state["gen"]}
+        return [
+            state,
+            *(
+                {**part, "part": name, "data": self.asker.ask(what, experiment)}
+                for name, what, experiment in parts
+                if self.asker.has(what, experiment)
+            ),
+        ]
 
     def _here(self, before: Experiment, now: Experiment) -> float:
         """The difference in the true answer's probability in the present prompt."""

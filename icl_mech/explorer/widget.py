@@ -23,6 +23,7 @@ def widget_class() -> Any:
     """The class of the widget; None without anywidget."""
     try:
         import anywidget
+        import traitlets
     except ImportError:
         return None
 
@@ -31,6 +32,8 @@ def widget_class() -> Any:
 
         _esm = module()
         _css = css()
+        first = traitlets.List().tag(sync=True)
+        """Messages that a page hears before the kernel is free to answer it, as while further cells run."""
 
         def __init__(self, session: Session) -> None:
             super().__init__()
@@ -48,13 +51,15 @@ def bundle(session: Session) -> dict[str, Any]:
     """The MIME bundle for a notebook: the widget, with a static picture and a note on what is missing as fallback."""
     made = widget_class()
     mime: dict[str, Any] = {}
+    text = ELSEWHERE if made is not None else MISSING
+    still_shown = {"text/plain": still_text(session), "text/html": still(session, text)}
     if made is not None:
         if session.widget is None:  # one for all cells that show it, each of which gets every part
             session.widget = made(session)
+        session.widget.first = session.heard()
         shown = session.widget._repr_mimebundle_()
         mime = dict(shown[0] if isinstance(shown, tuple) else shown or {})
-    text = ELSEWHERE if made is not None else MISSING
-    return {**mime, "text/plain": still_text(session), "text/html": still(session, text)}
+    return {**mime, **still_shown}
 
 
 def still_text(session: Session) -> str:

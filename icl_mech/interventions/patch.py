@@ -159,8 +159,8 @@ class Patch(Intervention):
         return min(layer for layer, _ in self.places)
 
     def shares(self, prompts: PromptBatch, length: int) -> bool:
-        """True if it changes nothing in the common prefix."""
-        return self.target_only
+        """True if it changes nothing in the common prefix, or has the same values for every prompt."""
+        return self.target_only or not self.by_number
 
     def taken_from(self) -> Taken | None:
         """The prompts and tokens its values are read from; None if it holds them."""

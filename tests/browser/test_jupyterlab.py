@@ -253,6 +253,20 @@ def test_the_explorer_is_played_in_jupyterlab(browser, tmp_path):
     assert ELSEWHERE in str(nbformat.read(file, 4).cells[0].outputs)
 
 
+@with_lab
+@pytest.mark.slow
+def test_the_explorer_shows_its_answer_while_the_kernel_runs_the_next_cell(browser, tmp_path):
+    cells = (WIDGET[0], "import time\nwhile True: time.sleep(1)")
+    with served(tmp_path, cells, LAB) as address, opened(browser, address) as page:
+        page.keyboard.press("Shift+Enter")
+        page.keyboard.press("Shift+Enter")
+        root = page.locator(".jp-Notebook .icl-explore")
+        root.locator(".ex-answers td").first.wait_for()
+        assert root.locator(".ex-label_word").count() > 0
+        running = page.locator(".jp-Notebook .jp-CodeCell .jp-InputPrompt").nth(1)
+        assert running.inner_text() == "[*]:"
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(
     not installed("nbconvert"), reason=f"{MISSING} with nbconvert: make browser installs it"

@@ -137,6 +137,8 @@ def test_flow_maps_and_attention():
     torch.testing.assert_close(
         torch.tensor(found["values"]).double(), flow.values, atol=1e-3, rtol=1e-3
     )
+    random = flow.sel("null_share", score="pq").values
+    torch.testing.assert_close(torch.tensor(found["random"]).double(), random, atol=1e-3, rtol=1e-3)
     maps = icl.saliency_maps(model_of(), prompts, **how).values[0].tril(-1)
     assert found["top"] == pytest.approx(float(maps.max()), rel=1e-5)
     count = len(prompts[0])

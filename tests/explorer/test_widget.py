@@ -61,6 +61,22 @@ def test_messages_go_both_ways(view):
     assert any(own["kind"] == "error" for own in heard)
 
 
+def test_a_widget_holds_what_a_page_draws_before_the_kernel_answers(view):
+    view.flip(0)
+    view._repr_mimebundle_()
+    state, *parts = view.session.widget.get_state("first")["first"]
+    assert state["kind"] == "state"
+    assert (state["title"], state["gen"]) == ("1 label false", view.session.generation)
+    heard = {part["part"]: part["data"] for part in parts}
+    assert heard["now"] == view.figures()
+    assert all(part["gen"] == state["gen"] for part in parts)
+    view.flip(1)
+    view._repr_mimebundle_()
+    state, *parts = view.session.widget.get_state("first")["first"]
+    assert state["title"] == "2 labels false"
+    assert {part["part"]: part["data"] for part in parts}["now"] == view.figures()
+
+
 def test_the_still_is_text_whatever_it_says(view):
     view.do("edit", demo=0, text="<script>alert(1)</script>")
     assert "<script>" not in view._repr_mimebundle_()["text/html"]

@@ -1,11 +1,13 @@
 """Patches: aligned by role, exact, and the same on every path."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch.testing import assert_close
 
 from icl_mech import Patch, build_prompt_pairs, build_prompts, flow_scores
-from icl_mech.engine import Reading, prepare, run, run_variants
+from icl_mech.engine import Reading, common_prefix, prepare, run, run_variants
 from icl_mech.errors import PromptError, RunError
 from icl_mech.interventions import Place, load_intervention
 from icl_mech.measurements.reading import PredictionReading
@@ -109,6 +111,24 @@ def test_the_fast_path_gives_what_whole_prompts_give(setting, site):
         assert_close(logits(model, prompts, [patch]), whole, **CLOSE)
         assert_close(logits(model, prepare(model, prompts), [patch]), whole, **CLOSE)
         assert not torch.allclose(logits(model, prompts, [], path="whole"), whole, atol=1e-3)
+
+
+@pytest.mark.parametrize("site", ["resid_post", "mlp_out"])
+def test_the_same_values_in_every_prompt_are_shared_with_the_common_beginning(setting, site):
+    model, prompts = setting
+    length, positions = common_prefix(prompts), prompts.label_positions[0].tolist()
+    assert max(positions) < length
+    other = build_prompts(TASK, model, shots=2, n=6, labels="permuted")
+    mean = Patch(site, layers=[0, 1], at="label_word", source=other[:3], mean=True)
+    (states,) = run(model, prompts[[0]], [Rows(site, 1)])
+    rows = torch.randn(len(positions), 2, states.shape[-1])
+    for patch in (mean, replace(mean, source=None, mean=False, values=rows)):
+        assert patch.shares(prompts, length)
+        whole = logits(model, prompts, [patch], path="whole")
+        assert_close(logits(model, prompts, [patch]), whole, **CLOSE)
+        assert not torch.allclose(logits(model, prompts, []), whole, atol=1e-3)
+    of_each = replace(mean, source=None, mean=False, values=rows.expand(6, *rows.shape))
+    assert not of_each.shares(prompts, length)
 
 
 def test_the_last_residual_decides_the_answer(model):

@@ -63,6 +63,7 @@ function widgetTransport(model) {
       model.on("msg:custom", heard);
       model.on("comm:close", () => told("lost"));
       told("open");
+      (model.get("first") ?? []).forEach(heard);  // a kernel that runs further cells answers only after them
       model.send(HELLO);
       return () => model.off("msg:custom", heard);
     },
