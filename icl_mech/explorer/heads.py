@@ -9,18 +9,19 @@ import random
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 
 from icl_mech._typing import Float, Tensor
 from icl_mech.explorer.changes import spoken
 from icl_mech.explorer.experiment import Experiment
+from icl_mech.explorer.reuse import Runs
+from icl_mech.interventions import Intervention
 from icl_mech.measurements.causal.induction_scores import induction_scores
 from icl_mech.measurements.heads.head_attention import RowReading
-
-if TYPE_CHECKING:
-    from icl_mech.explorer.asking import Asker
+from icl_mech.models import LanguageModel
+from icl_mech.prompts import PromptBatch
 
 Head = tuple[int, int]
 
@@ -29,6 +30,23 @@ SEQUENCES = 4
 
 DRAWS = 5
 """Number of random sets of heads beside the zeroed ones."""
+
+
+@runtime_checkable
+class Answering(Protocol):
+    """What is needed of an `Asker`."""
+
+    model: LanguageModel
+    runs: Runs
+
+    def prompts(self, experiment: Experiment) -> PromptBatch:
+        """The prompt of an experiment."""
+
+    def filled(self, experiment: Experiment) -> list[Intervention]:
+        """The experiment's changes, ready to run."""
+
+    def probs(self, experiment: Experiment) -> Float[Tensor, " label"]:
+        """Probabilities of the label words."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +74,10 @@ MODES = {
         "prefix matching",
         "attention to the token after the last earlier occurrence, random tokens repeated once",
     ),
-    "change": Mode("now − {reference}", "change of the contribution to the answer", "logits", signed=True),
-}  # fmt: skip
+    "change": Mode(
+        "now − {reference}", "change of the contribution to the answer", "logits", signed=True
+    ),
+}
 """Modes by name; the first is the default."""
 
 ROLES = {"labels": "label_word", "texts": "demo_text"}
@@ -69,14 +89,14 @@ MEASURED = (*ROLES, "matching")
 
 def described(*, of_answers: bool) -> list[dict[str, Any]]:
     """The modes for the page; `of_answers` words them for free-form answers."""
-    return [
-        {"mode": name} | {key: spoken(str(text), of_answers=of_answers) for key, text in own.items()}
-        | {"signed": own["signed"]}
-        for name, own in ((name, asdict(mode)) for name, mode in MODES.items())
-    ]  # fmt: skip
+    modes = []
+    for name, mode in MODES.items():
+        short, words = (spoken(text, of_answers=of_answers) for text in (mode.short, mode.words))
+        modes.append({**asdict(mode), "mode": name, "short": short, "words": words})
+    return modes
 
 
-def values(asker: "Asker", experiment: Experiment, mode: str) -> Float[Tensor, "layer head"]:
+def values(asker: Answering, experiment: Experiment, mode: str) -> Float[Tensor, "layer head"]:
     """The value of every head in a mode of `MEASURED`.
 
     Prefix matching is a property of the model alone; the experiment does not matter.
@@ -90,7 +110,7 @@ def values(asker: "Asker", experiment: Experiment, mode: str) -> Float[Tensor, "
 
 
 def attention(
-    asker: "Asker", experiment: Experiment, token: int
+    asker: Answering, experiment: Experiment, token: int
 ) -> Float[Tensor, "layer head position"]:
     """Attention of every head from a token to each token up to it."""
     prompts, info = asker.prompts(experiment), asker.model.info
@@ -100,7 +120,7 @@ def attention(
     return rows[0].reshape(info.n_layers, info.n_heads, -1)
 
 
-def rows(asker: "Asker", experiment: Experiment, token: str) -> dict[str, Any]:
+def rows(asker: Answering, experiment: Experiment, token: str) -> dict[str, Any]:
     """Attention of every head from a token, layer by layer, head by head, in 255 steps from 0 to 1."""
     steps = (attention(asker, experiment, int(token)) * 255).round().to(torch.uint8)
     return {
@@ -118,13 +138,12 @@ def zeroed(experiment: Experiment) -> tuple[Head, ...]:
     return next((change.heads for change in experiment.changes if change.what == "heads"), ())
 
 
-def null(asker: "Asker", experiment: Experiment) -> dict[str, Any]:
+def null(asker: Answering, experiment: Experiment) -> dict[str, Any]:
     """Probability of the true answer with the zeroed heads, without zeroing any, and with random ones zeroed instead."""
-    heads = zeroed(experiment)
-    chances = [
-        float(asker.probs(_zeroing(experiment, others))[experiment.query.answer])
-        for others in ((), heads, *drawn(heads, asker.model.info.n_layers, asker.model.info.n_heads))
-    ]  # fmt: skip
+    heads, info = zeroed(experiment), asker.model.info
+    sides = [(), heads, *drawn(heads, info.n_layers, info.n_heads)]
+    variants = [_zeroing(experiment, side) for side in sides]
+    chances = [float(asker.probs(variant)[experiment.query.answer]) for variant in variants]
     return {"count": len(heads), "without": chances[0], "zeroed": chances[1], "random": chances[2:]}
 
 

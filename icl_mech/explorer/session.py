@@ -348,7 +348,7 @@ class Session:
             parts.append(("null", "null", now))
         if self.look.get("rows"):
             token = self.look.get("token")
-            within = isinstance(token, int) and 0 <= token < len(prompt)
+            within = type(token) is int and 0 <= token < len(prompt)
             parts.append(("rows", f"rows {token if within else prompt.target}", now))
         return parts
 

@@ -111,7 +111,9 @@ class Explorer:
         return self.do("undo")
 
     def figures(self, part: str = "now") -> dict[str, Any]:
-        """Numbers of the page: `now`, `cal`, `pair` or `flow`, see `icl_mech.explorer.asking`."""
+        """Numbers of the page: `now`, `cal`, `pair`, `flow`, `heads labels`, `heads texts`, `heads matching`, `null` (zeroed
+        heads beside random ones) or `rows 7` (what heads attend to from token 7), see `icl_mech.explorer.asking`.
+        """
         self.session.asker.check_current()
         return self.session.asker.ask(part, self.experiment)
 

@@ -163,7 +163,11 @@ def test_zeroed_heads_stay_chips_and_stand_beside_random_ones(explorer):
     own.page.get_by_role("button", name="Zero these five").click()
     best = own.last()["heads"]
     own.say(state(2, changes=[zeroed(*best)], started=False))
-    own.measured(2, now=answers())
+    after = answers()
+    after["heads"] = [
+        [0 if [layer, head] in best else 0.3 for head in range(HEADS)] for layer in range(LAYERS)
+    ]
+    own.measured(2, now=after)
     random = [0.38, 0.4, 0.36, 0.41, 0.4]
     own.measured(2, null={"count": 5, "without": 0.4, "zeroed": 0.1, "random": random})
     WORDS.exactly(own.text(".ex-versus"), "outside")

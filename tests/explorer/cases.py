@@ -153,6 +153,10 @@ def random_action(rng: random.Random, experiment, layers=3, heads=4):
             {"do": "scale", "change": change, "factor": rng.choice([0.5, 1.0, 3.0])},
             {"do": "remove", "change": change},
             {"do": "head", "layer": rng.randrange(layers), "head": rng.randrange(heads)},
+            {
+                "do": "heads",
+                "heads": [[rng.randrange(layers), rng.randrange(heads + 1)] for _ in range(2)],
+            },
         ]
     )
 

@@ -35,6 +35,9 @@ function headsMap(app, { fill, showsAll }) {
   const node = make("div", { class: "ex-heads" }, chosenBar,
     make("div", { class: "ex-top" }, top, zero), versus, about, strips);
 
+  // Buttons are redrawn under the pointer, so it is their row that it leaves.
+  for (const row of [top.parentNode, strips]) row.addEventListener("pointerleave", () => preview(null));
+
   // Modes and their values
 
   const modeNow = state => state.modes.find(own => own.mode === look.heads) ?? state.modes[0];
@@ -218,11 +221,11 @@ function headsMap(app, { fill, showsAll }) {
     top.replaceChildren(make("span", { class: "ex-quiet" }, `Top ${inWords(TOP)}`), ...best.map((pair, i) => {
       const [layer, head] = pair, value = number(found[layer][head], own);
       return button([make("b", {}, headName(pair)), value], `Head ${headName(pair)}: ${valueWords(found[layer][head], own)}; show its attention (${i + 1})`, () => attend({ layer, head }),
-        { class: "ex-button ex-chip", "aria-pressed": same(app.attention, { layer, head }), "data-key": `top ${i}`, onpointerenter: () => preview({ layer, head }), onpointerleave: () => preview(null) });
+        { class: "ex-button ex-chip", "aria-pressed": same(app.attention, { layer, head }), "data-key": `top ${i}`, onpointerenter: () => preview({ layer, head }) });
     }), ...(best.length ? [] : [make("span", { class: "ex-quiet" }, found.length ? "none" : waits())]));
     zero.hidden = !best.length;
     zero.textContent = `${off ? "Restore" : "Zero"} these ${inWords(best.length)}`;
-    zero.title = `Set them to zero at the target, beside as many random heads (z)`;
+    zero.title = "Set them to zero at the target, beside as many random heads (z)";
     zero.setAttribute("aria-pressed", off);
   }
 
@@ -242,7 +245,7 @@ function headsMap(app, { fill, showsAll }) {
     if (versus.hidden) return;
     const here = found?.count === count && app.fresh.has("null");
     versus.classList.toggle("ex-stale", Boolean(found) && !here);
-    if (!found) return versus.replaceChildren(`Random heads beside the zeroed ones: ${waits()}`);
+    if (!found) return tell(versus, [`Random heads beside the zeroed ones: ${waits()}`]);
     const { random, zeroed, without } = found, low = Math.min(...random), high = Math.max(...random), mean = random.reduce((sum, own) => sum + own, 0) / random.length;
     const these = found.count === 1 ? "this head zeroed" : `these ${inWords(found.count)} zeroed`, of = `${inWords(found.count)} random head${found.count === 1 ? "" : "s"}`;
     const words = ["P(true answer): no head zeroed ", make("b", {}, two(without)), ` · ${these} `, make("b", {}, two(zeroed))];
@@ -250,7 +253,13 @@ function headsMap(app, { fill, showsAll }) {
       const outside = zeroed < low || zeroed > high;
       words.push(` · ${of} `, make("b", {}, two(mean)), ` (${two(low)}–${two(high)}, ${random.length} draws): ${outside ? "outside" : "within"} the range of random heads.`);
     } else words.push(" · too few other heads for a random draw.");
-    return versus.replaceChildren(...words);
+    return tell(versus, words);
+  }
+
+  /** A status that is redrawn with the same words is not said again. */
+  function tell(status, words) {
+    const told = make("span", {}, words);
+    if (status.textContent !== told.textContent) status.replaceChildren(told);
   }
 
   function drawStrips(state) {
@@ -270,7 +279,7 @@ function headsMap(app, { fill, showsAll }) {
       if (level) paths.set(level, `${paths.get(level) ?? ""}M${(i * wide).toFixed(2)},0h${wide.toFixed(2)}v10h-${wide.toFixed(2)}z`);
     });
     const best = [...row.keys()].sort((a, b) => row[b] - row[a]).slice(0, 2).map(i => `${quoted(state.tokens[i].t)} ${percent(row[i] / 255)}`).join(", ");
-    return make("button", { type: "button", class: "ex-strip", "data-key": `strip ${head}`, "aria-pressed": same(app.attention, place), title: `Head ${headName([layer, head])}: show its attention`, onclick: () => attend(place), onpointerenter: () => preview(place), onpointerleave: () => preview(null) },
+    return make("button", { type: "button", class: "ex-strip", "data-key": `strip ${head}`, "aria-pressed": same(app.attention, place), title: `Head ${headName([layer, head])}: show its attention`, onclick: () => attend(place), onpointerenter: () => preview(place) },
       make("b", {}, headName([layer, head])),
       make("svg", { viewBox: "0 0 100 10", preserveAspectRatio: "none", "aria-hidden": "true" },
         make("rect", { width: 100, height: 10, fill: colour("s0") }), [...paths].map(([level, d]) => make("path", { d, fill: mixed(SCALE, level / 12) }))),
