@@ -454,7 +454,9 @@ def test_a_figure_has_no_title_but_a_text_in_its_place():
 def test_data_holds_nothing_that_ends_a_script():
     prompt = PromptText("", ("</script>", "<!--", "\u2028", "🙂", ""), ("unknown",) * 5)
     page = render_page(Page("t", [], prompt=prompt))
-    assert data_of(page)["prompts"]["prompt"]["names"] == [own.name for own in in_text(prompt.tokens)]
+    assert data_of(page)["prompts"]["prompt"]["names"] == [
+        own.name for own in in_text(prompt.tokens)
+    ]
     assert page.count("</script>") == 2
 
 

@@ -5,21 +5,19 @@ import hashlib
 import json
 import re
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from icl_mech.errors import IclMechError
+from icl_mech.explorer.asking import Asker
 from icl_mech.explorer.board import StoppedError
 from icl_mech.explorer.experiment import Experiment
 from icl_mech.explorer.history import History
 from icl_mech.explorer.sharing import Shared
 from icl_mech.explorer.telling import described
 from icl_mech.explorer.theme import css, module
-
-if TYPE_CHECKING:
-    from icl_mech.explorer.session import Session
 
 SMALL = 2_000_000
 """Number of bytes below which a page stays if coarser maps can keep it there."""
@@ -47,32 +45,44 @@ mount(document.getElementById("explore"), replayTransport(saved.textContent, %s)
 """
 
 
-def saved_page(session: "Session", stop: Callable[[], bool] = lambda: False) -> str:
+def saved_page(
+    asker: Asker,
+    history: History,
+    *,
+    look: Mapping[str, Any],
+    lines: tuple[str, str],
+    written: Callable[[History], dict[str, str]],
+    stop: Callable[[], bool],
+) -> str:
     """The present state, the start and the kept states as one HTML page.
 
     Args:
-        session: The session to save.
+        asker: Measures what the page shows.
+        history: The history to save.
+        look: What is on show.
+        lines: Python lines that make the model and the task.
+        written: Returns scripts of a state by name: `code`, `every` and `finding`.
         stop: Asked before each part that is measured whether to stop; what was measured is cached.
 
     Raises:
         StoppedError: a stop was requested.
     """
-    stage = session.asker.stage
-    stored = _Stored(session, stop)
-    history = session.history
+    stage = asker.stage
+    stored = _Stored(asker, history, look, written, stop)
     rows = [history.past[-1], history.past[0], *(own for _, own in history.named)]
     states = [stored.state(row) for row in rows]
-    for state, row in zip(states, rows, strict=True):
-        state["beside"] = [stored.beside(own, row) for own in rows[1:]]
+    for own, row in zip(states, rows, strict=True):
+        own["beside"] = [stored.beside(other, row) for other in rows[1:]]
     content = {"reference": history.reference, "states": states}
     title = f"{stage.task.name}, {stage.info.name}"
-    script = module() + _MOUNT % json.dumps(_live(session))
+    script = module() + _MOUNT % json.dumps(_live(*lines))
     sheet = _CSS + css()
     policy = (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(sheet)}'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
-    shown = {"policy": policy, "state": session.shared().to_text(stage), "title": escape(title)}
+    state = Shared.of(history, look).to_text(stage)
+    shown = {"policy": policy, "state": state, "title": escape(title)}
     for step in STEPS:
         data = stored.packed(content, step)
         page = _PAGE.format(css=sheet, script=script, data=data, **shown)
@@ -86,9 +96,8 @@ def _hash(text: str) -> str:
     return f"sha256-{base64.b64encode(digest).decode()}"
 
 
-def _live(session: "Session") -> str:
+def _live(model: str, task: str) -> str:
     """The command that opens the page's state with the model; `FILE` stands for the page."""
-    model, task = session.lines
     names = [re.fullmatch(r'.*\.load_\w+\("([\w./-]+)"\)', line) for line in (model, task)]
     if all(names):
         return "icl-mech explore --model {} --task {} --state FILE".format(
@@ -102,14 +111,20 @@ class _Stored:
     """Messages of several states; what they share is stored once.
 
     Attributes:
-        session: Where they come from.
+        asker: Measures them.
+        history: The history to save.
+        look: What is on show.
+        written: Returns the scripts of a state.
         stop: Asked before each part whether to stop.
         pool: The parts.
         places: Number of each part in the pool, by its name and experiment.
         maps: The codes of all maps, one after the other.
     """
 
-    session: "Session"
+    asker: Asker
+    history: History
+    look: Mapping[str, Any]
+    written: Callable[[History], dict[str, str]]
     stop: Callable[[], bool]
     pool: list[dict[str, Any]] = field(default_factory=list)
     places: dict[tuple[str, Experiment], int] = field(default_factory=dict)
@@ -117,34 +132,32 @@ class _Stored:
 
     def state(self, row: Experiment) -> dict[str, Any]:
         """The messages of one state."""
-        session, history = self.session, self.at(row)
-        now, task = history.now, session.asker.stage.task
+        asker, history = self.asker, self.at(row)
+        now, task = history.now, asker.stage.task
         parts = {
             "now": self.part("now", now),
             "pair": self.part("pair", now.relabelled(0, len(task.labels))),
             "flow": self.part("flow", now),
             "cal": None if task.is_open else self.part("cal", now),
         }
-        info = session.asker.stage.info
+        info = asker.stage.info
         heads = [
             f"attention {layer} {head}"
             for layer in range(info.n_layers)
             for head in range(info.n_heads)
-            if session.asker.has(f"attention {layer} {head}", now)
+            if asker.has(f"attention {layer} {head}", now)
         ]
-        shared = Shared(history.past[-1], history.against, session.look)
         return {
-            "state": described(session.asker, history),
+            "state": described(asker, history),
             "parts": _there(parts),
             "attention": _there({name: self.part(name, now) for name in heads}),
-            "shared": session.shared_message(shared),
-            **session.written(history),
+            "shared": Shared.of(history, self.look).message(asker.stage),
+            **self.written(history),
         }
 
     def at(self, row: Experiment) -> History:
         """The history with a state as the present one."""
-        history = self.session.history
-        return replace(history, past=[history.past[0], row], future=[], turned={})
+        return replace(self.history, past=[self.history.past[0], row], future=[], turned={})
 
     def beside(self, own: Experiment, row: Experiment) -> dict[str, int]:
         """Parts of an experiment that a state is compared with: its answer, and what is stored of it anyway."""
@@ -160,7 +173,7 @@ class _Stored:
             if self.stop():
                 raise StoppedError
             try:
-                figures = dict(self.session.asker.ask(what, experiment))
+                figures = dict(self.asker.ask(what, experiment))
             except (
                 IclMechError
             ):  # a demonstration has the text of the query: the page shows no numbers

@@ -248,13 +248,14 @@ class Session:
 
     def shared(self) -> Shared:
         """The present state, its reference and what is on show."""
-        return Shared(self.history.past[-1], self.history.against, self.look)
+        return Shared.of(self.history, self.look)
 
-    def shared_message(self, shared: Shared) -> Message:
-        """A state as text and as the content of a file."""
-        stage = self.asker.stage
-        text, content = shared.to_text(stage), shared.to_dict(stage)
-        return {"kind": "shared", "link": text, "name": stage.task.name, "content": content}
+    def page(self, stop: Callable[[], bool] = lambda: False) -> str:
+        """The kept states as one HTML page; `stop` is asked before each part whether to stop (`StoppedError`)."""
+        look, lines, written = self.look, self.lines, self._written
+        return saved_page(
+            self.asker, self.history, look=look, lines=lines, written=written, stop=stop
+        )
 
     def _open_state(self, message: Mapping[str, Any]) -> None:
         shared = Shared.read(message.get("state"), self.asker.stage)
@@ -281,7 +282,7 @@ class Session:
             raise RunError("There is no change to test: this state is the one it is compared with.")
         return finding(own.compared, own.now, asker.stage, asker.model, lines=self.lines)
 
-    def written(self, history: History) -> dict[str, str]:
+    def _written(self, history: History) -> dict[str, str]:
         """Everything a saved page can show as code of a state."""
         scripts = {
             "code": partial(self._code, history),
@@ -396,7 +397,7 @@ class Session:
 
     def _save_page(self, send: Send | None, stop: Callable[[], bool]) -> None:
         self._tell({"kind": "busy", "part": "page"})
-        name, text = f"{self.asker.stage.task.name}.html", saved_page(self, stop)
+        name, text = f"{self.asker.stage.task.name}.html", self.page(stop)
         self._tell({"kind": "file", "name": name, "text": text}, send)
 
     def _say(self, generation: int, message: Message) -> bool:
@@ -557,7 +558,7 @@ _ANSWERED: dict[str, Callable[[Session, Mapping[str, Any]], Message]] = {
         "title": "As a finding",
         "code": session.finding(),
     },
-    "share": lambda session, message: session.shared_message(session.shared()),
+    "share": lambda session, message: session.shared().message(session.asker.stage),
 }
 """Questions, which change nothing and are answered to the page that asked."""
 

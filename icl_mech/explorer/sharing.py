@@ -16,6 +16,7 @@ from icl_mech.errors import RunError
 from icl_mech.explorer.actions import MOST, Stage, act
 from icl_mech.explorer.changes import Change
 from icl_mech.explorer.experiment import Demo, Experiment, Query
+from icl_mech.explorer.history import History
 from icl_mech.tasks.types import text_fault
 
 FORMAT = "icl_mech explorer state 1"
@@ -44,6 +45,16 @@ class Shared:
     now: Experiment
     reference: Experiment
     look: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, history: History, look: Mapping[str, Any]) -> "Shared":
+        """The present state of a history."""
+        return cls(history.past[-1], history.against, look)
+
+    def message(self, stage: Stage) -> dict[str, Any]:
+        """The state for a page: as a line of text, and as the content of a file."""
+        name, content = stage.task.name, self.to_dict(stage)
+        return {"kind": "shared", "link": self.to_text(stage), "name": name, "content": content}
 
     def to_dict(self, stage: Stage) -> dict[str, Any]:
         """The state as saved in a file."""

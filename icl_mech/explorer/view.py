@@ -18,7 +18,6 @@ from icl_mech.explorer.experiment import Demo, Experiment, Query
 from icl_mech.explorer.history import History
 from icl_mech.explorer.over_all import OverAll, over_all
 from icl_mech.explorer.pace import fastest
-from icl_mech.explorer.saved_page import saved_page
 from icl_mech.explorer.session import Session
 from icl_mech.explorer.sharing import source
 from icl_mech.explorer.widget import bundle
@@ -160,7 +159,7 @@ class Explorer:
             RunError: the file cannot be written.
         """
         self.session.asker.check_current()
-        replace_file(Path(expanduser(file)), saved_page(self.session).encode(), RunError)
+        replace_file(Path(expanduser(file)), self.session.page().encode(), RunError)
 
     def open(self, state: str | Path | Mapping[str, object]) -> "Explorer":
         """Make a shared state the present one, as one step that can be undone.

@@ -121,7 +121,7 @@ def test_messages_that_are_none(served):
             ("[]", "name"),
             ('{"do": "explode"}', "no action"),
             (json.dumps({"do": "edit", "demo": 0, "text": "a" * 19_000}), "at most 8000"),
-            (json.dumps({"do": "edit", "demo": 0, "text": "a" * 100_000}), "at most 20000"),
+            (json.dumps({"do": "edit", "demo": 0, "text": "a" * 110_000}), "at most 100000"),
         ):
             own.send(text)
             WORDS(hear(own, "error")["text"], said)

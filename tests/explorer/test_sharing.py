@@ -11,7 +11,7 @@ import pytest
 import icl_mech as icl
 from icl_mech.errors import IclMechError, RunError
 from icl_mech.explorer import sharing
-from icl_mech.explorer.saved_page import _live, saved_page
+from icl_mech.explorer.saved_page import _live
 from icl_mech.tasks import Task
 from tests.explorer.cases import (
     EVERY,
@@ -374,7 +374,7 @@ def test_a_saved_page_has_the_numbers_of_every_state(view, tmp_path):
 
 
 def test_a_saved_page_repeats_nothing_and_is_strict(view):
-    text = saved_page(kept(view).session)
+    text = kept(view).session.page()
     content, _ = stored(text)
     numbers = [json.dumps(own) for own in content["pool"]]
     assert len({*numbers}) == len(numbers)
@@ -385,9 +385,9 @@ def test_a_saved_page_repeats_nothing_and_is_strict(view):
 
 
 def test_coarser_maps_keep_a_page_small(view, monkeypatch):
-    text = saved_page(kept(view).session)
+    text = kept(view).session.page()
     monkeypatch.setattr("icl_mech.explorer.saved_page.SMALL", len(text) - 200)
-    coarse = saved_page(view.session)
+    coarse = view.session.page()
     assert len(coarse) < len(text)
     maps, rounded = stored(text)[1], stored(coarse)[1]
     assert len(maps) == len(rounded)
@@ -409,12 +409,9 @@ def test_the_page_asks_for_a_page_and_a_newer_action_comes_first(view):
 
 
 def test_the_command_that_opens_a_page_live():
-    class Lines:
-        lines = ('model = icl.load_model("gpt2")', 'task = icl.load_task("headlines")')
-
-    WORDS.exactly(_live(Lines), "command")
-    Lines.lines = ("model = ...  # mine", Lines.lines[1])
-    WORDS.exactly(_live(Lines), "in Python")
+    task = 'task = icl.load_task("headlines")'
+    WORDS.exactly(_live('model = icl.load_model("gpt2")', task), "command")
+    WORDS.exactly(_live("model = ...  # mine", task), "in Python")
 
 
 @pytest.mark.slow
@@ -424,5 +421,5 @@ def test_a_page_of_the_default_model_is_below_two_megabytes():
         own.do("range", what=what, **{"from": 4, "to": 12}).do("keep").do("reset")
     own.do("flip_all").do("keep").do("reset").flip(0)
     assert len(own.session.asker.stage.queries) == 24
-    assert len(saved_page(own.session).encode()) < 2_000_000
+    assert len(own.session.page().encode()) < 2_000_000
     own.close()

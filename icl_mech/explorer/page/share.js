@@ -79,7 +79,7 @@ function shareView(app) {
     line.value = !shared ? "" : byAddress ? `${location.href.split("#")[0]}#${shared.link}` : `view.open("${shared.link}")`;
     line.setAttribute("aria-label", byAddress ? "Link" : "Line of Python");
     copy.disabled = !shared;
-    page.textContent = `One HTML file of this state, the start and ${kept ? `the ${kept} kept ${kept === 1 ? "row" : "rows"}` : "kept rows (none yet)"}, to look through without a model.`;
+    page.textContent = `One HTML file of this state, the start and ${kept > 1 ? `the ${kept} kept rows` : kept ? "the kept row" : "kept rows (none yet)"}, to look through without a model.`;
     say.classList.toggle("ex-error", Boolean(said?.wrong));
     say.textContent = said?.text ?? "";
   }
