@@ -11,8 +11,9 @@ from html import escape
 from typing import Any
 
 from icl_mech.errors import IclMechError
+from icl_mech.explorer import heads
 from icl_mech.explorer.asking import Asker
-from icl_mech.explorer.board import StoppedError
+from icl_mech.explorer.board import StoppedError, answered
 from icl_mech.explorer.experiment import Experiment
 from icl_mech.explorer.history import History
 from icl_mech.explorer.sharing import Shared
@@ -134,14 +135,19 @@ class _Stored:
         """The messages of one state."""
         asker, history = self.asker, self.at(row)
         now, task = history.now, asker.stage.task
-        parts = {
-            "now": self.part("now", now),
-            "pair": self.part("pair", now.relabelled(0, len(task.labels))),
-            "flow": self.part("flow", now),
-            "cal": None if task.is_open else self.part("cal", now),
+        asked = {
+            **{what: (what, now) for what in ("now", "flow", "board", "prior")},
+            "pair": ("pair", now.relabelled(0, len(task.labels))),
+            **{f"heads {mode}": (f"heads {mode}", on) for mode, on in self.modes(now)},
+            "rows": (f"rows {asker.prompts(now)[0].target}", now),
         }
+        if not task.is_open:
+            asked["cal"] = "cal", now
+        if heads.zeroed(now):
+            asked["null"] = "null", now
+        parts = {name: self.part(*part) for name, part in asked.items()}
         info = asker.stage.info
-        heads = [
+        attended = [
             f"attention {layer} {head}"
             for layer in range(info.n_layers)
             for head in range(info.n_heads)
@@ -150,10 +156,14 @@ class _Stored:
         return {
             "state": described(asker, history),
             "parts": _there(parts),
-            "attention": _there({name: self.part(name, now) for name in heads}),
+            "attention": _there({name: self.part(name, now) for name in attended}),
             "shared": Shared.of(history, self.look).message(asker.stage),
             **self.written(history),
         }
+
+    def modes(self, now: Experiment) -> list[tuple[str, Experiment]]:
+        """The measured modes of the map of heads; prefix matching concerns the model alone."""
+        return [(m, self.history.past[0] if m == "matching" else now) for m in heads.MEASURED]
 
     def at(self, row: Experiment) -> History:
         """The history with a state as the present one."""
@@ -162,7 +172,7 @@ class _Stored:
     def beside(self, own: Experiment, row: Experiment) -> dict[str, int]:
         """Parts of an experiment that a state is compared with: its answer, and what is stored of it anyway."""
         experiment = self.at(row).beside(own)
-        answer = _there({"now": self.part("now", experiment)})
+        answer = _there({what: self.part(what, experiment) for what in ("now", "board")})
         rest = {what: self.places.get((what, experiment)) for what in ("flow", "cal")}
         return {**answer, **_there(rest)}
 
@@ -173,7 +183,7 @@ class _Stored:
             if self.stop():
                 raise StoppedError
             try:
-                figures = dict(self.asker.ask(what, experiment))
+                figures = self.figures(what, experiment)
             except (
                 IclMechError
             ):  # a demonstration has the text of the query: the page shows no numbers
@@ -185,6 +195,14 @@ class _Stored:
             self.places[key] = len(self.pool)
             self.pool.append(figures)
         return self.places[key]
+
+    def figures(self, what: str, experiment: Experiment) -> dict[str, Any]:
+        """A part, or the answers to all queries."""
+        if what != "board":
+            return dict(self.asker.ask(what, experiment))
+        lenses = self.asker.board.lenses(experiment, stop=self.stop)
+        queries = self.asker.stage.queries
+        return {"rows": [answered(lenses[q], query.answer) for q, query in enumerate(queries)]}
 
     def packed(self, content: dict[str, Any], step: int) -> str:
         """JSON, a zero, and the maps, compressed, in Base64."""

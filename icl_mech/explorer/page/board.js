@@ -4,7 +4,7 @@ const STRIP = 96, EDGE = 7;  // height of the strip of queries, and its margin a
 
 function boardView(app) {
   const { look } = app;
-  const ask = button("", "", () => app.progress ? app.act("stop", {}, "set") : app.act("over_all", {}, "set"), { class: "ex-button ex-main-button" });
+  const ask = button("", "", () => app.progress ? app.act("stop", {}, "set") : app.act("over_all", {}, "set"), { class: "ex-button ex-main-button", "data-live": true });
   const sort = segmented("Order of the queries", [["order", "in order", "Queries in the order of the set"], ["change", "by change", "Queries by the change of the true answer’s probability"]],
     order => { look.sort = order; app.draw("set"); });
   const filter = make("select", { "aria-label": "Queries of which class", "data-key": "class", onchange: event => { look.class = event.target.value === "" ? null : Number(event.target.value); app.draw("set"); } });

@@ -11,7 +11,7 @@ function headerView(app) {
     back.node,
     button("Keep", "Keep this state as a row next to the others (k)", () => app.act("keep", {}, "answer"), { "data-live": true }),
     button("Copy as code", "Python code that reproduces these numbers (c)", () => askCode(app)),
-    button("Tour", "Three steps that show what this page is for", () => app.tour(), { class: "ex-button" }),
+    button("Tour", "Three steps that show what this page is for", () => app.tour(), { "data-live": true }),
     button("Share", "A link, a file, a page of this state; its measurement", () => app.share.open()),
     button("?", "Keyboard shortcuts (?)", () => app.dialogs.showHelp(), { "aria-label": "Keyboard shortcuts", class: "ex-button ex-square" }),
     button("◐", "Switch between light and dark", () => app.toggleTheme(), { "aria-label": "Switch between light and dark", class: "ex-button ex-square" }));

@@ -26,7 +26,7 @@ function headsMap(app, { fill, showsAll }) {
   const { look } = app, scales = new Map(), held = new Map();
   let g = null, built = "", aimed = null, timer = null, asked = "";
 
-  const top = make("span", { class: "ex-chips" }), zero = button("", "", zeroTop, { "data-key": "zero these" });
+  const top = make("span", { class: "ex-chips" }), zero = button("", "", zeroTop, { "data-key": "zero these", "data-live": true });
   const each = button("each head", "What every head attends to, in small (v)", () => setEach(!look.each), { "aria-pressed": false });
   const legend = make("div", { class: "ex-head-scale" }), modes = make("span", { class: "ex-head-modes" });
   const title = make("div", { class: "ex-heads-title" }, make("div", {}, make("h3", {}, "Heads"), modes, each), legend);
@@ -198,7 +198,7 @@ function headsMap(app, { fill, showsAll }) {
       step("‹", "Same head, layer before", { layer: layer - 1, head }), step("›", "Same head, next layer", { layer: layer + 1, head }),
       step("▴", "Head before", { layer, head: head - 1 }), step("▾", "Next head", { layer, head: head + 1 }),
       button("Attention", "Show what it attends to (i)", () => attend(place), { "aria-pressed": shown, "data-key": "attend" }),
-      button(off ? "Restore" : "Zero", "Set it to zero at the target, or undo that (x)", () => app.act("head", place, "layers"), { "data-key": "zero" }));
+      button(off ? "Restore" : "Zero", "Set it to zero at the target, or undo that (x)", () => app.act("head", place, "layers"), { "data-key": "zero", "data-live": true }));
   }
 
   function select({ layer, head }) {

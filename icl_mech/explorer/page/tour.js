@@ -73,7 +73,7 @@ function tourView(app) {
 
   function draw() {
     const { state } = app, own = TOUR[step];
-    node.hidden = !own || state.labels.length < 2 || !state.demos.length || !state.kinds.some(kind => kind.what === "patch");
+    node.hidden = !own || app.transport.saved || state.labels.length < 2 || !state.demos.length || !state.kinds.some(kind => kind.what === "patch");
     if (node.hidden) return mark(null);
     const taken = own.taken(app);
     if (!taken) {

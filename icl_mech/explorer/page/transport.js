@@ -90,9 +90,11 @@ export function replayTransport(text, command) {
       ...state, kind: "state", version: VERSION, gen, seq, note: "", undo: past.length > 1, redo: future.length > 0,
       reference: { index: reference, name: reference == null ? "start" : state.named[reference].name },
     });
-    Object.entries(parts).forEach(([name, number]) => part(name, number));
+    Object.entries(parts).filter(([name]) => name !== "board").forEach(([name, number]) => part(name.split(" ")[0], number));
     Object.entries({ ref: against.now, refcal: against.cal, refflow: against.flow }).forEach(([name, number]) => part(name, number));
     kept.forEach((own, i) => part(`kept${i}`, own.now));
+    const rows = number => saved.pool[number]?.rows ?? [], before = rows(against.board);
+    heard({ kind: "board", gen, of: state.n, done: true, rows: rows(parts.board).map((now, q) => ({ q, before: before[q], now })) });
   }
 
   function step(to) {
