@@ -178,7 +178,11 @@ class _Stored:
 
     def part(self, what: str, experiment: Experiment) -> int | None:
         """The number of a part in the pool; None if it cannot be measured."""
-        key = (what, experiment)
+        asked = self.asker.stage.queries[0] if what == "board" else experiment.query
+        key = (
+            what,
+            replace(experiment, query=asked),
+        )  # the board is the same, whichever query is shown
         if key not in self.places:
             if self.stop():
                 raise StoppedError

@@ -221,14 +221,14 @@ def test_attention_keeps_the_colours_chosen_and_returns_to_nobody(explorer):
     own.page.mouse.click(*place(own, 2, 1))
     own.page.keyboard.up("Shift")
     own.measured(attention=part)
-    assert pressed.inner_text() == "Into the token"
+    assert pressed.inner_text() == "Reads"
     own.page.get_by_role("button", name="Roles").click()
     count = own.page.evaluate("window.sent.length")
     own.say(state(2, shown=(1, 1), started=False))
     own.measured(2, now=answers(), attention=part)
     assert pressed.inner_text() == "Roles"
     assert own.page.evaluate("window.sent.length") == count
-    own.page.get_by_role("button", name="Out of it").click()
+    own.page.get_by_role("button", name="Read by").click()
     own.say()
     own.page.locator(".ex-source").click()
     own.say(state(3, started=False))

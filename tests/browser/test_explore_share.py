@@ -75,7 +75,7 @@ def test_copy_download_and_open(explorer, tmp_path):  # noqa: F811
         state(2, started=False), {"kind": "look", "look": {"layer": 4, "mode": "out", "token": 3}}
     )
     assert not box.is_visible()
-    assert page.get_by_role("button", name="Out of it").get_attribute("aria-pressed") == "true"
+    assert page.get_by_role("button", name="Read by").get_attribute("aria-pressed") == "true"
 
 
 def test_a_page_and_a_finding_are_asked_for(explorer):  # noqa: F811
@@ -165,8 +165,11 @@ def page(browser, saved):
     context.close()
 
 
-def row(page, number=1):
-    texts = page.locator(".ex-answers tbody tr").nth(number).locator("td").all_inner_texts()
+def row(page, number=None):
+    """Probabilities of a row of the table; without a number, of the present state."""
+    rows = page.locator(".ex-answers tbody tr")
+    one = page.locator(".ex-answers tr.ex-now") if number is None else rows.nth(number)
+    texts = one.locator("td").all_inner_texts()
     return [float(text) for text in texts]
 
 

@@ -88,6 +88,7 @@ export function replayTransport(text, command) {
     gen += 1;
     heard({
       ...state, kind: "state", version: VERSION, gen, seq, note: "", undo: past.length > 1, redo: future.length > 0,
+      compared: against.now !== parts.now,  // equal experiments share their numbers
       reference: { index: reference, name: reference == null ? "start" : state.named[reference].name },
     });
     Object.entries(parts).filter(([name]) => name !== "board").forEach(([name, number]) => part(name.split(" ")[0], number));
