@@ -1,7 +1,7 @@
 // -- Over all prompts: the same change as a measurement --
 
 function setView(app) {
-  const ask = button("", "", () => app.progress ? app.act("stop", {}, "set") : app.act("over_all", {}, "set"), { class: "ex-button ex-main-button" });
+  const ask = button("", "", () => app.progress ? app.act("stop", {}, "set") : app.act("over_all", {}, "set"), { class: "ex-button ex-main-button", "data-live": true });
   const note = make("span", { class: "ex-note" });
   const bar = make("div", { class: "ex-progress", role: "progressbar", "aria-label": "Over all prompts", "aria-valuemin": 0, "aria-valuemax": 100 }, make("i"));
   const out = make("div", { class: "ex-intervals", "aria-live": "polite" });
