@@ -28,6 +28,9 @@ MARK = "icl1."
 LARGEST = 1_000_000
 """Maximum number of bytes of a state as JSON."""
 
+MOST_DEMOS = 1_000
+"""Maximum number of demonstrations: prompts that an explorer is opened with may have more than can be added in it."""
+
 Check = Callable[[object, str], Any]
 """Returns a value that is read, or raises an error that names its place."""
 
@@ -95,6 +98,23 @@ class Shared:
         named = {"format", *_made_for(stage)}
         inner = {key: own for key, own in content.items() if key not in named}
         return cls(**_members(inner, "The state", parts))
+
+
+def check(experiment: Experiment, stage: Stage, file: object) -> None:
+    """Reject an experiment that was read from a file, but that no action can produce.
+
+    Raises:
+        RunError: names the file, the value and what was expected.
+    """
+    try:
+        made = _experiment(_written(experiment), "A state", stage)
+        if (made.demos, made.changes) != (experiment.demos, experiment.changes):
+            raise RunError("A change has a place or a factor that its kind does not have.")
+    except RunError as error:
+        raise RunError(
+            f"{file} contains texts, classes, layers, heads or changes that do not exist in {stage.info.name!r} on "
+            f"{stage.task.name!r}. {error}"
+        ) from None
 
 
 def source(state: str | Path | Mapping[str, object]) -> object:
@@ -295,7 +315,7 @@ def _looks(stage: Stage) -> dict[str, Check]:
 def _experiment(saved: object, where: str, stage: Stage) -> Experiment:
     """An experiment that actions can produce; its changes are made by them."""
     parts: dict[str, Check] = {
-        "demos": _list(lambda own, place: _demo(own, place, stage), MOST),
+        "demos": _list(lambda own, place: _demo(own, place, stage), MOST_DEMOS),
         "query": lambda own, place: _query(own, place, stage),
     }
     changes = {"changes": _list(_change, LARGEST)}

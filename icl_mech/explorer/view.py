@@ -13,13 +13,12 @@ from icl_mech._files import replace_file
 from icl_mech.errors import IclMechError, PromptError, RunError
 from icl_mech.explorer.actions import Stage
 from icl_mech.explorer.asking import Asker
-from icl_mech.explorer.changes import KINDS
 from icl_mech.explorer.experiment import Demo, Experiment, Query
 from icl_mech.explorer.history import History
 from icl_mech.explorer.over_all import OverAll, over_all
 from icl_mech.explorer.pace import fastest
 from icl_mech.explorer.session import Session
-from icl_mech.explorer.sharing import source
+from icl_mech.explorer.sharing import check, source
 from icl_mech.explorer.widget import bundle
 from icl_mech.interventions import Intervention
 from icl_mech.models import LanguageModel, adapt
@@ -399,32 +398,5 @@ def _read(folder: Path, stage: Stage) -> History:
         *history.future,
         *(experiment for _, experiment in history.named),
     ):
-        _check(experiment, stage, file)
+        check(experiment, stage, file)
     return history
-
-
-def _check(experiment: Experiment, stage: Stage, file: Path) -> None:
-    """Reject an experiment that no action can produce."""
-    names, info = stage.task.labels, stage.info
-    labels = [(experiment.query.answer, experiment.query.words)]
-    labels += [(c, demo.words) for demo in experiment.demos for c in (demo.shown, demo.true)]
-    fits = [len(experiment.query.words) <= 2, not any(d.true for d in experiment.demos if d.words)]
-    fits += [
-        bool(str(text).strip())
-        for text in (experiment.query.text, *(d.text for d in experiment.demos))
-    ]
-    fits += [type(c) is int and c in range(len(words or names)) for c, words in labels]
-    fits += [bool(words) == stage.task.is_open for _, words in labels]
-    fits += [bool(word.strip()) for _, words in labels for word in (*words, *experiment.query.also)]
-    for change in experiment.changes:
-        layers = [*change.layers, *(pair[0] for pair in change.heads)]
-        fits += [change.what in KINDS, len(change.layers) == 2]
-        fits += [type(layer) is int and layer in range(info.n_layers) for layer in layers]
-        fits += [pair[1] in range(info.n_heads) for pair in change.heads]
-        fits += [change.demo in (None, *range(len(experiment.demos)))]
-        fits += [change.token in (None, *range(info.n_ctx)), change.factor > 0]
-    if not all(fits):
-        raise RunError(
-            f"{file} contains texts, classes, layers, heads or changes that do not exist in {info.name!r} on "
-            f"{stage.task.name!r}; give a folder that Explorer.save wrote for them."
-        )

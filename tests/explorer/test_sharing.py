@@ -201,7 +201,7 @@ WRONG = {
     "a class that is true": (("now", "demos", 1, "shown"), True),
     "no answer": (("now", "query", "answer"), KeyError),
     "no demonstrations": (("now", "demos"), None),
-    "too many": (("now", "demos"), [{"text": "a", "shown": 0, "true": 0}] * 65),
+    "too many": (("now", "demos"), [{"text": "a", "shown": 0, "true": 0}] * 1001),
     "another member": (("now", "demos", 0, "__class__"), "x"),
     "open words": (("now", "demos", 0, "words"), ["a"]),
     "a layer too far": (("now", "changes", 0, "layers"), [0, 3]),
