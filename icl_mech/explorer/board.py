@@ -107,7 +107,7 @@ class Board:
             StoppedError: a stop was requested; batches so far are kept.
             IclMechError: the package rejects the changes.
         """
-        known = self._of(experiment)
+        known = self.known(experiment)
         tell(dict(known))
         left = [n for n in range(len(self.stage.queries)) if n not in known]
         if not left:
@@ -145,7 +145,8 @@ class Board:
         with Overall("board", True, Telling(heard, stop)):
             run(self.model, prompts, [reading], changes, batch_size=TOGETHER)
 
-    def _of(self, experiment: Experiment) -> Lenses:
+    def known(self, experiment: Experiment) -> Lenses:
+        """What was measured of it so far; it grows with every batch."""
         key = experiment.demos, experiment.changes, experiment.choices
         known = self._known.setdefault(key, {})
         self._known.move_to_end(key)

@@ -68,8 +68,9 @@ def code(
         f"lens = icl.logit_lens(model, prompts{option})  # lens.sel('label_prob')",
         f'heads = icl.logit_lens(model, prompts, per="head"{option})  # heads.sel("contrast")',
     ]
-    if not every:
+    if experiment.demos and not every:
         lines.append(f"flow = icl.flow_scores(model, prompts{option})  # flow.values")
+    if not every:
         lines += _row(look, len(prompts[0]), option)
     return "\n".join(lines) + "\n"
 

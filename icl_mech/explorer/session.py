@@ -159,7 +159,7 @@ class Session:
         elif do == "save_page":
             self.errands.append(partial(self._save_page, send))
         elif do == "attend":
-            self.attended = self._head(message)
+            self.attended = None if message.get("layer") is None else self._head(message)
         elif do != "hello":
             raise RunError(f"There is no action {do!r}.")
         if do != "attend" and self.look.get("mode") == "roles":
@@ -436,25 +436,26 @@ class Session:
             StoppedError: something else was asked for.
         """
         board, queries, before = self.asker.board, self.asker.stage.queries, self.history.compared
-
-        def send(more: Lenses, **end: Any) -> None:
-            rows = [
-                {
-                    "q": number,
-                    "before": answered(was[number], queries[number].answer),
-                    "now": answered(lens, queries[number].answer),
-                }
-                for number, lens in sorted(more.items())
-            ]
-            message = {"kind": "board", "gen": seen, "rows": rows, "of": len(queries), **end}
-            if rows or end:
-                self._say(seen, message)
-
         if not shown:
             board.lenses(now, stop=self._newer)
             return
-        was = board.lenses(before, stop=self._newer)
-        board.lenses(now, send, self._newer)
+        sides, sent = {"before": board.known(before), "now": board.known(now)}, set[int]()
+
+        def send(more: Lenses, **end: Any) -> None:
+            due = [n for n in sorted(more) if n not in sent and all(n in s for s in sides.values())]
+            sent.update(due)
+            rows = [
+                {"q": n}
+                | {name: answered(side[n], queries[n].answer) for name, side in sides.items()}
+                for n in due
+            ]
+            if rows or end:
+                self._say(
+                    seen, {"kind": "board", "gen": seen, "rows": rows, "of": len(queries), **end}
+                )
+
+        for experiment in (before, now):
+            board.lenses(experiment, send, self._newer)
         with self._change:
             if self._newer():
                 raise StoppedError

@@ -1,18 +1,23 @@
-"""How long the explorer's parts take after an action, beside the public functions without reuse.
+"""How long after an action the explorer's page hears each figure, beside a bare forward pass and the public functions.
 
-    python -m tests.benchmarks.explorer_latency [--actions 50] [--model smollm2-135m] [--threads 1]
+    python -m tests.benchmarks.explorer_latency [--actions 20] [--model smollm2-135m] [--threads 1] [--busy 1]
 
-Two prompts of the offline tasks, a short and a long one. For each of so many random actions the wall and the CPU
-time of the answer with lens and heads (`now`), of all parts with flow and maps, and of `predict`, `logit_lens` and
-`logit_lens(per="head")` of the same state; the two in turn. Beside them a bare forward pass (whole vocabulary at
-every token). Medians and 90th percentiles in milliseconds; of `at the target` only actions that change nothing but
-the target's row, of `undo` states that were measured before.
+Two prompts of the offline tasks, a short and a long one. So many random actions go through `Session` with the board
+open; the clock runs from the action to the message with the answer, the flow, ten queries of the board, all of it,
+and the last part. Beside each, in turn: a bare forward pass (whole vocabulary at every token), and `predict`,
+`logit_lens` and `logit_lens(per="head")` of the same state. `--busy` keeps so many cores busy meanwhile. It prints
+the table of `docs/benchmarks/explorer.md`: medians and 90th percentiles of wall time, median CPU time, and the latter
+as a multiple of that of a bare forward pass. Of `at the target` only actions that change nothing but the target's row.
 """
 
 import argparse
+import multiprocessing
 import random
 import statistics
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
@@ -45,10 +50,64 @@ def action(rng, layers, heads, demos):
     )
 
 
-def timed(function):
-    wall, cpu = time.perf_counter(), time.process_time()
+NAMES = {
+    "bare": "bare forward pass",
+    "now": "answer, lens and heads",
+    "target": "… of changes at the target",
+    "flow": "flow and saliency maps",
+    "ten": "board, ten queries",
+    "board": "board, all 24",
+    "undo": "undo, to the flow",
+    "public": "the three functions",
+}
+TEN = 10
+LOOK = {"layer": 0, "token": None, "mode": "roles", "board": True}
+
+Times = tuple[float, float]
+"""Wall and CPU time in milliseconds."""
+
+
+class Heard:
+    """When a page heard what since the last action."""
+
+    def __init__(self, session):
+        self.session, self.rows, self.at = session, 0, {}
+        self.settled = threading.Event()
+        self.began = clock()
+        session.join(self.hear)
+
+    def hear(self, message):
+        kind, wall, cpu = message["kind"], *clock()
+        since = wall - self.began[0], cpu - self.began[1]
+        if kind == "part":
+            self.at.setdefault(message["part"], since)
+        if kind == "board":
+            self.rows += len(message["rows"])
+            if self.rows >= TEN:
+                self.at.setdefault("ten", since)
+            if message.get("done"):
+                self.at["board"] = since
+        if message == {"kind": "busy", "part": None}:
+            self.settled.set()
+
+    def do(self, action):
+        """Perform an action and wait for the last figure."""
+        self.settled.clear()
+        self.rows, self.at, self.began = 0, {}, clock()
+        self.session.do({**action, "look": LOOK})
+        self.settled.wait()
+        return self.at
+
+
+def clock() -> Times:
+    return 1000 * time.perf_counter(), 1000 * time.process_time()
+
+
+def timed(function) -> Times:
+    wall, cpu = clock()
     function()
-    return 1000 * (time.perf_counter() - wall), 1000 * (time.process_time() - cpu)
+    now = clock()
+    return now[0] - wall, now[1] - cpu
 
 
 def public(model, asker, experiment):
@@ -61,58 +120,82 @@ def public(model, asker, experiment):
 
 def measured(model, task, actions, threads):
     view = explore(model, task, n=24, threads=threads)
-    asker, stage, rng = view.session.asker, view.session.asker.stage, random.Random(0)
-    start = now = view.experiment
-    parts = ("now", "pair", "cal", "flow")
-    for part in parts:
-        asker.ask(part, start)
-    tokens = asker.prompts(start)[0].tokens
-    found = {name: [] for name in ("now", "at the target", "all parts", "undo", "public")}
-    found["bare pass"] = [
-        timed(lambda: asker.model.own_logits(torch.tensor([tokens]))) for _ in range(5)
-    ]
-    done = 0
-    while done < actions:
+    session, rng = view.session, random.Random(0)
+    asker, stage = session.asker, session.asker.stage
+    page = Heard(session)
+    page.do({"do": "hello"})
+    tokens = torch.tensor([asker.prompts(view.experiment)[0].tokens])
+    found: dict[str, list[Times]] = {name: [] for name in NAMES}
+    while len(found["now"]) < actions:
+        do = action(rng, stage.info.n_layers, stage.info.n_heads, len(view.experiment.demos))
         try:
-            do = action(rng, stage.info.n_layers, stage.info.n_heads, len(now.demos))
-            after = act(now, do, stage)[0]
+            after, _ = act(view.experiment, do, stage)
             if asker.has("now", after):
                 continue
-            answer = timed(lambda own=after: asker.ask("now", own))
+            at = page.do(do)
         except IclMechError:
             continue
-        rest = timed(lambda own=after: [asker.ask(part, own) for part in parts])
-        found["now"].append(answer)
+        if "now" not in at:  # a change without effect
+            session.do({"do": "undo"})
+            continue
+        for name in ("now", "flow", *(("ten", "board") if do["do"] != "query" else ())):
+            if name in at:
+                found[name].append(at[name])
         changes = asker.changes(after, asker.prompts(after))
         if do["do"] in ("range", "head") and all(own.target_only for own in changes):
-            found["at the target"].append(answer)
-        found["all parts"].append((answer[0] + rest[0], answer[1] + rest[1]))
-        found["undo"].append(timed(lambda: [asker.ask(part, start) for part in parts]))
-        found["public"].append(timed(lambda own=after: public(model, asker, own)))
+            found["target"].append(at["now"])
+        found["undo"].append(page.do({"do": "undo"})["flow"])
+        page.do({"do": "redo"})
+        with pace(threads):
+            found["public"].append(timed(lambda own=after: public(model, asker, own)))
+            with torch.no_grad():
+                found["bare"].append(timed(lambda: asker.model.own_logits(tokens)))
         # A hand does not pile up changes for ever.
-        now, done = (start if len(after.changes) > 3 or done % 10 == 9 else after), done + 1
+        if len(after.changes) > 3 or len(found["now"]) % 10 == 9:
+            page.do({"do": "reset"})
     view.close()
-    return len(tokens), found
+    return tokens.shape[1], found
+
+
+@contextmanager
+def busy(cores: int) -> Iterator[None]:
+    """Context in which other processes keep so many cores busy."""
+    started = [multiprocessing.Process(target=_spin, daemon=True) for _ in range(cores)]
+    for process in started:
+        process.start()
+    try:
+        yield
+    finally:
+        for process in started:
+            process.terminate()
+
+
+def _spin() -> None:
+    while True:
+        pass
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--actions", type=int, default=50)
+    parser.add_argument("--actions", type=int, default=20)
     parser.add_argument("--model", default="smollm2-135m")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--busy", type=int, default=0, help="cores kept busy meanwhile")
     given = parser.parse_args()
     model = icl.load_model(given.model)
-    print("| prompt | what | n | wall median | 90 % | CPU median |\n|---|---|---:|---:|---:|---:|")
-    with pace(given.threads), torch.no_grad():
-        for name, task in TASKS.items():
-            with torch.enable_grad():
-                tokens, found = measured(model, task, given.actions, given.threads)
-            for what, times in found.items():
+    print("| prompt | until the page has | n | wall, ms | 90 % | CPU, ms | bare passes |")
+    print("|---|---|---:|---:|---:|---:|---:|")
+    with busy(given.busy):
+        for task in TASKS.values():
+            tokens, found = measured(model, task, given.actions, given.threads)
+            bare = statistics.median(cpu for _, cpu in found["bare"])
+            for name, times in found.items():
                 if times:
                     wall, cpu = (sorted(own) for own in zip(*times, strict=True))
+                    middle = statistics.median(cpu)
                     print(
-                        f"| {name}, {tokens} tokens | {what} | {len(wall)} | {statistics.median(wall):.0f} | "
-                        f"{wall[int(0.9 * (len(wall) - 1))]:.0f} | {statistics.median(cpu):.0f} |",
+                        f"| {tokens} tokens | {NAMES[name]} | {len(wall)} | {statistics.median(wall):.0f} | "
+                        f"{wall[int(0.9 * (len(wall) - 1))]:.0f} | {middle:.0f} | {middle / bare:.1f} |",
                         flush=True,
                     )
 

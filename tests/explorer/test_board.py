@@ -91,6 +91,16 @@ def test_a_board_streams_after_what_is_on_show_and_is_counted_once_shown(view):
     assert [here[side][1] for side in ("before", "now")] == [own.index(max(own)) for own in probs]
 
 
+def test_a_board_of_the_reference_itself_streams_too_and_is_no_try(view):
+    page = Page(view)
+    page.do("hello", look={**LOOK, "board": True})
+    page.settled()
+    messages, rows = board(page)
+    assert [len(own["rows"]) for own in messages] == [TOGETHER, 6 - TOGETHER, 0]
+    assert all(row["before"] == row["now"] for row in rows.values())
+    assert messages[-1]["tried"] == [0, 0]
+
+
 def test_a_board_that_is_not_shown_is_not_measured_and_showing_it_makes_no_new_state(view):
     page = Page(view)
     page.do("flip", demo=0, look=LOOK)
@@ -163,7 +173,7 @@ def test_the_next_change_stops_a_board_and_keeps_what_it_has(view, monkeypatch):
     assert [*view.session.history.tried.values()] == [
         [own] for (own,) in view.session.history.tried.values()
     ]
-    assert len(asker.board._of(flipped)) == 2
+    assert len(asker.board.known(flipped)) == 2
 
 
 def test_stopping_leaves_no_hook_and_the_rest_can_follow():
@@ -172,7 +182,7 @@ def test_stopping_leaves_no_hook_and_the_rest_can_follow():
     with pytest.raises(StoppedError):
         asker.board.lenses(start, batches.append, lambda: any(batches))
     assert not asker.model.has_own_hooks
-    assert 0 < len(asker.board._of(start)) < 6
+    assert 0 < len(asker.board.known(start)) < 6
     same(asker, start)
 
 
@@ -206,6 +216,13 @@ def test_attention_is_measured_only_while_a_head_is_shown(view):
         page.do("flip", demo=0, look={**LOOK, "mode": mode})
         page.settled()
         assert ("attention" in page.parts()) == measured
+    page.do("attend", layer=1, head=2, look=LOOK)
+    page.do("attend", layer=None, look=LOOK)
+    page.settled()
+    page.heard.clear()
+    page.do("flip", demo=0, look={**LOOK, "mode": "into"})
+    page.settled()
+    assert "attention" not in page.parts()
 
 
 def test_kept_rows_have_calibrated_values(view):
