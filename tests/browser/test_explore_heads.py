@@ -125,9 +125,10 @@ def test_a_head_under_the_pointer_is_previewed_and_nothing_else_changes(explorer
     own.page.mouse.move(*place(own, 4, 2))
     assert arcs(own) == 1
     assert "head 4.2" in own.text(".ex-prompt-view .ex-say")
+    pressed = own.page.locator(".ex-prompt-view [aria-pressed=true]")
+    assert pressed.inner_text() == "Roles"
     own.page.mouse.move(5, 5)
     assert arcs(own) == 0
-    pressed = own.page.locator(".ex-prompt-view [aria-pressed=true]")
     assert pressed.inner_text() == "Roles"
     assert own.page.evaluate("window.sent.length") == count
     own.page.mouse.click(x, y)

@@ -113,7 +113,7 @@ function promptView(app) {
     flip.hidden = !classes || !state.demos.length;
     flip.textContent = spoken(allTrue ? "Flip all labels" : "All labels true", state);
     flip.title = spoken("All labels false, or all true again (f)", state);
-    modes.choose(look.mode);
+    modes.choose(app.preview?.mode ?? look.mode);
     paint(state);
   }
 
