@@ -175,12 +175,12 @@ def drawn(heads: Sequence[Head], n_layers: int, n_heads: int) -> list[tuple[Head
 
 def _drawn(heads: Sequence[Head], others: set[Head], rng: random.Random) -> tuple[Head, ...]:
     left, missing = sorted(others), 0
-    found: list[Head] = []
+    picked: list[Head] = []
     for layer, _ in heads:
         beside = [head for head in left if head[0] == layer]
         if beside:
-            found.append(rng.choice(beside))
-            left.remove(found[-1])
+            picked.append(rng.choice(beside))
+            left.remove(picked[-1])
         else:
             missing += 1
-    return tuple(sorted([*found, *rng.sample(left, missing)]))
+    return tuple(sorted([*picked, *rng.sample(left, missing)]))

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from tests.browser import test_explore_page as alone
-from tests.browser.chromium import RESTED
+from tests.browser.chromium import RESTED, serious
 from tests.browser.test_explore_page import HEADS, LAYERS, answers, flow, state
 from tests.said import Words
 
@@ -125,9 +125,10 @@ def test_a_head_under_the_pointer_is_previewed_and_nothing_else_changes(explorer
     own.page.mouse.move(*place(own, 4, 2))
     assert arcs(own) == 1
     assert "head 4.2" in own.text(".ex-prompt-view .ex-say")
+    pressed = own.page.locator(".ex-prompt-view [aria-pressed=true]")
+    assert pressed.inner_text() == "Roles"
     own.page.mouse.move(5, 5)
     assert arcs(own) == 0
-    pressed = own.page.locator(".ex-prompt-view [aria-pressed=true]")
     assert pressed.inner_text() == "Roles"
     assert own.page.evaluate("window.sent.length") == count
     own.page.mouse.click(x, y)
@@ -262,3 +263,21 @@ def test_the_legend_is_whole_at_any_width(explorer, width, mode):
     assert found["keys"] >= 1
     assert (found["inside"], found["whole"], found["above"]) == (True, True, True), found
     assert own.page.evaluate("document.documentElement.scrollWidth") == width
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_serious(explorer, scheme):
+    own = explorer(color_scheme=scheme)
+    own.page.evaluate("() => { document.title = 'Explorer'; }")
+    best = [[5, 2], [5, 1]]
+    own.say(state(2, changes=[zeroed(*best)], started=False))
+    random = {"count": 2, "without": 0.4, "zeroed": 0.1, "random": [0.3, 0.4]}
+    own.measured(2, now=answers(), ref=answers(), flow=flow(SIZE), null=random)
+    own.page.locator(".ex-tracks").focus()
+    for name in ("v", "m", "ArrowUp"):
+        own.page.keyboard.press(name)
+    shown(own, gen=2)
+    rows(own, gen=2)
+    own.page.locator(".ex-strip").first.hover()
+    assert own.page.locator(".ex-head-bar").is_visible()
+    assert serious(own.page, dark=scheme == "dark") == []

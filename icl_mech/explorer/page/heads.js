@@ -2,7 +2,7 @@
 
 const TOP = 5;
 const HOVER_MS = 120;
-const MOST_BARS = 600;  // cells of more heads are too small for a bar of their own
+const MOST_BARS = 600;  // cells of more heads are too small for bars
 const SCALE_WIDTH = 105;
 const FINGERS = matchMedia("(pointer: coarse)");
 const NUMBERS = ["no", "one", "two", "three", "four", "five"];
@@ -15,6 +15,7 @@ function withPreview(app, draw) {
   const { preview, attention, look } = app, { mode, token } = look;
   if (preview) {
     app.attention = preview;
+    preview.mode = mode;
     Object.assign(look, { mode: "into", token: preview.token });
   }
   draw();
@@ -40,9 +41,9 @@ function headsMap(app, { fill, showsAll }) {
 
   // Modes and their values
 
-  const modeNow = state => state.modes.find(own => own.mode === look.heads) ?? state.modes[0];
+  const modeNow = state => state.modes.find(map => map.mode === look.heads) ?? state.modes[0];
   const partOf = mode => ({ logit: ["now"], change: ["now", "ref"] })[mode] ?? [`heads ${mode}`];
-  const shortOf = (own, state) => own.short.replace("{reference}", cut(referenceName(state), 12));
+  const shortOf = (map, state) => map.short.replace("{reference}", cut(referenceName(state), 12));
 
   function values(mode) {
     const { now, ref } = app.parts;
@@ -61,8 +62,8 @@ function headsMap(app, { fill, showsAll }) {
     return rounded;
   }
 
-  const number = (value, own) => own.signed ? signed(value) : two(value);
-  const valueWords = (value, own) => `${number(value, own)} ${own.unit}`;
+  const number = (value, map) => map.signed ? signed(value) : two(value);
+  const valueWords = (value, map) => `${number(value, map)} ${map.unit}`;
 
   function setMode(mode) {
     look.heads = mode;
@@ -77,7 +78,7 @@ function headsMap(app, { fill, showsAll }) {
   }
 
   function drawModes(state) {
-    const compact = g.width < 620, signature = JSON.stringify([compact, state.modes, referenceName(state)]), own = modeNow(state);
+    const compact = g.width < 620, signature = JSON.stringify([compact, state.modes, referenceName(state)]), map = modeNow(state);
     if (signature !== built) {
       built = signature;
       const words = "What the map of heads shows";
@@ -87,14 +88,14 @@ function headsMap(app, { fill, showsAll }) {
       modes.control = control;
       modes.replaceChildren(control.node ?? control);
     }
-    if (modes.control.choose) modes.control.choose(own.mode);
-    else modes.control.value = own.mode;
+    if (modes.control.choose) modes.control.choose(map.mode);
+    else modes.control.value = map.mode;
     each.setAttribute("aria-pressed", Boolean(look.each));
   }
 
-  function drawLegend(state, own, most, bars) {
-    if (!bars && !most) return legend.replaceChildren(values(own.mode).length ? "0 for every head" : waits());
-    const key = make("span", { class: "ex-key", role: "img" }), steps = own.signed ? SIGNED : SCALE, wide = SCALE_WIDTH / steps.length;
+  function drawLegend(state, map, most, bars) {
+    if (!bars && !most) return legend.replaceChildren(values(map.mode).length ? "0 for every head" : waits());
+    const key = make("span", { class: "ex-key", role: "img" }), steps = map.signed ? SIGNED : SCALE, wide = SCALE_WIDTH / steps.length;
     if (bars) {
       const roles = Object.keys(ROLES).filter(role => state.tokens.some(token => token.r === role));
       return legend.replaceChildren(...roles.map(role => make("span", { class: "ex-key" },
@@ -102,10 +103,10 @@ function headsMap(app, { fill, showsAll }) {
     }
     const scale = make("svg", { width: SCALE_WIDTH, height: 13, "aria-hidden": "true" },
       steps.map((step, i) => make("rect", { x: wide * i, width: wide + 0.5, height: 13, fill: colour(step) })),
-      own.signed && make("text", { x: SCALE_WIDTH / 2, y: 10.5, "text-anchor": "middle", "font-size": 11, fill: colour("ink") }, "0"));
-    const ends = own.signed ? [`against ${signed(-most)}`, `${signed(most)} for`] : ["0", `${two(most)} ${own.unit}`];
-    key.setAttribute("aria-label", own.signed
-      ? `Colours from ${signed(-most)} ${own.unit}, against, through 0 to ${signed(most)}, for` : `Colours from 0 to ${two(most)} ${own.unit}`);
+      map.signed && make("text", { x: SCALE_WIDTH / 2, y: 10.5, "text-anchor": "middle", "font-size": 11, fill: colour("ink") }, "0"));
+    const ends = map.signed ? [`against ${signed(-most)}`, `${signed(most)} for`] : ["0", `${two(most)} ${map.unit}`];
+    key.setAttribute("aria-label", map.signed
+      ? `Colours from ${signed(-most)} ${map.unit}, against, through 0 to ${signed(most)}, for` : `Colours from 0 to ${two(most)} ${map.unit}`);
     key.append(ends[0], scale, ends[1]);
     return legend.replaceChildren(key);
   }
@@ -114,14 +115,14 @@ function headsMap(app, { fill, showsAll }) {
 
   function draw(state, geometry) {
     g = geometry;
-    const own = modeNow(state), found = values(own.mode), most = end(own.mode);
+    const map = modeNow(state), cells = values(map.mode), most = end(map.mode);
     title.style.cssText = `top: ${g.heads.head}px; left: ${g.left}px; right: ${g.right}px`;
     drawModes(state);
     const bars = look.each && state.layers * state.heads <= MOST_BARS && rowsNow();
-    drawLegend(state, own, most, bars);
-    fill("heads", bars ? [rowsName()] : partOf(own.mode), bars ? drawBars(state, bars) : drawCells(found, own, most));
+    drawLegend(state, map, most, bars);
+    fill("heads", bars ? [rowsName()] : partOf(map.mode), bars ? drawBars(state, bars) : drawCells(cells, map, most));
     drawMarks(state);
-    drawBelow(state, own, found);
+    drawBelow(state, map, cells);
     if (aimed) showPreview();
   }
 
@@ -131,13 +132,13 @@ function headsMap(app, { fill, showsAll }) {
   };
 
   /** Cells of one colour form one path, so a map of a thousand heads has some twenty elements. */
-  function drawCells(found, own, most) {
+  function drawCells(cells, map, most) {
     const paths = new Map();
-    found.forEach((row, layer) => row.forEach((value, head) => {
+    cells.forEach((row, layer) => row.forEach((value, head) => {
       const level = Math.round(12 * clamp(value / (most || 1), -1, 1));
       paths.set(level, (paths.get(level) ?? "") + cellPath(layer, head));
     }));
-    return [...paths].map(([level, d]) => make("path", { d, fill: own.signed ? mixed(SIGNED, (level + 12) / 24) : mixed(SCALE, level / 12) }));
+    return [...paths].map(([level, d]) => make("path", { d, fill: map.signed ? mixed(SIGNED, (level + 12) / 24) : mixed(SCALE, level / 12) }));
   }
 
   /** In every cell a bar of the head's attention by role. */
@@ -177,16 +178,16 @@ function headsMap(app, { fill, showsAll }) {
 
   // Below the map: the chosen head, the top five, random heads beside zeroed ones, every head of one layer
 
-  function drawBelow(state, own, found) {
-    const contrast = app.parts.now?.contrast, said = own.signed && contrast ? `${own.mode === "change" ? "change of the " : ""}${contrast}, logits` : own.words;
+  function drawBelow(state, map, cells) {
+    const contrast = app.parts.now?.contrast, said = map.signed && contrast ? `${map.mode === "change" ? "change of the " : ""}${contrast}, logits` : map.words;
     about.textContent = `${showsAll() ? `This prompt alone: ${said}` : said[0].toUpperCase() + said.slice(1)}. ${FINGERS.matches ? "Tap a head to choose it" : "Click a head to zero it, ⇧ click to see its attention"}.`;
-    drawChosen(state, own, found);
-    drawTop(state, own, found);
+    drawChosen(state, map, cells);
+    drawTop(state, map, cells);
     drawVersus(state);
     drawStrips(state);
   }
 
-  function drawChosen(state, own, found) {
+  function drawChosen(state, map, cells) {
     const head = look.row?.head, { layer } = look;
     chosenBar.hidden = head == null;
     if (head == null) return;
@@ -194,7 +195,7 @@ function headsMap(app, { fill, showsAll }) {
     const step = (sign, words, to) => button(sign, words, () => select(to), { class: "ex-button ex-square", "aria-label": words, "data-key": words });
     chosenBar.setAttribute("aria-label", `Head ${headName([layer, head])}`);
     chosenBar.replaceChildren(
-      make("b", {}, `Head ${headName([layer, head])}`), make("span", {}, off ? "set to zero" : found.length ? valueWords(found[layer][head], own) : ""),
+      make("b", {}, `Head ${headName([layer, head])}`), make("span", {}, off ? "set to zero" : cells.length ? valueWords(cells[layer][head], map) : ""),
       step("‹", "Same head, layer before", { layer: layer - 1, head }), step("›", "Same head, next layer", { layer: layer + 1, head }),
       step("▴", "Head before", { layer, head: head - 1 }), step("▾", "Next head", { layer, head: head + 1 }),
       button("Attention", "Show what it attends to (i)", () => attend(place), { "aria-pressed": shown, "data-key": "attend" }),
@@ -208,21 +209,21 @@ function headsMap(app, { fill, showsAll }) {
   }
 
   /** The heads with the largest values (of a change: the largest of either sign); those zeroed as a group stay while they are zeroed. */
-  function topHeads(state, own, found) {
-    const kept = held.get(own.mode);
+  function topHeads(state, map, cells) {
+    const kept = held.get(map.mode);
     if (kept?.every(head => isZeroed(state, head))) return kept;
-    const size = own.mode === "change" ? Math.abs : value => value;
-    return found.flatMap((row, layer) => row.map((value, head) => [size(value), [layer, head]]))
+    const size = map.mode === "change" ? Math.abs : value => value;
+    return cells.flatMap((row, layer) => row.map((value, head) => [size(value), [layer, head]]))
       .filter(([value]) => value > 0).sort((a, b) => b[0] - a[0]).slice(0, TOP).map(([, head]) => head);
   }
 
-  function drawTop(state, own, found) {
-    const best = found.length ? topHeads(state, own, found) : [], off = best.length > 0 && best.every(head => isZeroed(state, head));
+  function drawTop(state, map, cells) {
+    const best = cells.length ? topHeads(state, map, cells) : [], off = best.length > 0 && best.every(head => isZeroed(state, head));
     top.replaceChildren(make("span", { class: "ex-quiet" }, `Top ${inWords(TOP)}`), ...best.map((pair, i) => {
-      const [layer, head] = pair, value = number(found[layer][head], own);
-      return button([make("b", {}, headName(pair)), value], `Head ${headName(pair)}: ${valueWords(found[layer][head], own)}; show its attention (${i + 1})`, () => attend({ layer, head }),
+      const [layer, head] = pair, value = number(cells[layer][head], map);
+      return button([make("b", {}, headName(pair)), value], `Head ${headName(pair)}: ${valueWords(cells[layer][head], map)}; show its attention (${i + 1})`, () => attend({ layer, head }),
         { class: "ex-button ex-chip", "aria-pressed": same(app.attention, { layer, head }), "data-key": `top ${i}`, onpointerenter: () => preview({ layer, head }) });
-    }), ...(best.length ? [] : [make("span", { class: "ex-quiet" }, found.length ? "none" : waits())]));
+    }), ...(best.length ? [] : [make("span", { class: "ex-quiet" }, cells.length ? "none" : waits())]));
     zero.hidden = !best.length;
     zero.textContent = `${off ? "Restore" : "Zero"} these ${inWords(best.length)}`;
     zero.title = "Set them to zero at the target, beside as many random heads (z)";
@@ -232,22 +233,22 @@ function headsMap(app, { fill, showsAll }) {
   const waits = () => app.busy ? "measuring …" : "not measured";
 
   function zeroTop() {
-    const own = modeNow(app.state), best = topHeads(app.state, own, values(own.mode));
+    const map = modeNow(app.state), best = topHeads(app.state, map, values(map.mode));
     if (!best.length) return;
-    held.set(own.mode, best);
+    held.set(map.mode, best);
     app.act("heads", { heads: best }, "layers");
   }
 
   /** Zeroed heads matter as such only if random ones do less. */
   function drawVersus(state) {
-    const count = state.changes.flatMap(change => change.heads ?? []).length, found = app.parts.null;
+    const count = state.changes.flatMap(change => change.heads ?? []).length, measured = app.parts.null;
     versus.hidden = !count || !state.labels.length;
     if (versus.hidden) return;
-    const here = found?.count === count && app.fresh.has("null");
-    versus.classList.toggle("ex-stale", Boolean(found) && !here);
-    if (!found) return tell(versus, [`Random heads beside the zeroed ones: ${waits()}`]);
-    const { random, zeroed, without } = found, low = Math.min(...random), high = Math.max(...random), mean = random.reduce((sum, own) => sum + own, 0) / random.length;
-    const these = found.count === 1 ? "this head zeroed" : `these ${inWords(found.count)} zeroed`, of = `${inWords(found.count)} random head${found.count === 1 ? "" : "s"}`;
+    const here = measured?.count === count && app.fresh.has("null");
+    versus.classList.toggle("ex-stale", Boolean(measured) && !here);
+    if (!measured) return tell(versus, [`Random heads beside the zeroed ones: ${waits()}`]);
+    const { random, zeroed, without } = measured, low = Math.min(...random), high = Math.max(...random), mean = random.reduce((sum, chance) => sum + chance, 0) / random.length;
+    const these = measured.count === 1 ? "this head zeroed" : `these ${inWords(measured.count)} zeroed`, of = `${inWords(measured.count)} random head${measured.count === 1 ? "" : "s"}`;
     const words = ["P(true answer): no head zeroed ", make("b", {}, two(without)), ` · ${these} `, make("b", {}, two(zeroed))];
     if (random.length) {
       const outside = zeroed < low || zeroed > high;
@@ -338,13 +339,13 @@ function headsMap(app, { fill, showsAll }) {
   }
 
   function words({ layer, head }) {
-    const own = modeNow(app.state), found = values(own.mode), off = isZeroed(app.state, [layer, head]);
-    return `head ${headName([layer, head])}\n${off ? "set to zero at the target" : found.length ? valueWords(found[layer][head], own) : waits()}`;
+    const map = modeNow(app.state), cells = values(map.mode), off = isZeroed(app.state, [layer, head]);
+    return `head ${headName([layer, head])}\n${off ? "set to zero at the target" : cells.length ? valueWords(cells[layer][head], map) : waits()}`;
   }
 
   function reading(head) {
-    const own = modeNow(app.state), found = values(own.mode), most = end(own.mode);
-    const value = found.length ? `${valueWords(found[look.layer][head], own)} on a scale ${own.signed ? `of ±${two(most)}` : `from 0 to ${two(most)}`}, ${own.words}` : waits();
+    const map = modeNow(app.state), cells = values(map.mode), most = end(map.mode);
+    const value = cells.length ? `${valueWords(cells[look.layer][head], map)} on a scale ${map.signed ? `of ±${two(most)}` : `from 0 to ${two(most)}`}, ${map.words}` : waits();
     return `Head ${headName([look.layer, head])}: ${isZeroed(app.state, [look.layer, head]) ? "set to zero" : value} – x sets it to zero, i shows its attention`;
   }
 
@@ -355,11 +356,11 @@ function headsMap(app, { fill, showsAll }) {
   }
 
   function key(name) {
-    const head = look.row?.head, place = { layer: look.layer, head }, own = modeNow(app.state);
-    const best = topHeads(app.state, own, values(own.mode))[Number(name) - 1];
+    const head = look.row?.head, place = { layer: look.layer, head }, map = modeNow(app.state);
+    const best = topHeads(app.state, map, values(map.mode))[Number(name) - 1];
     if (best) attend({ layer: best[0], head: best[1] });
     else if (name === "z") zeroTop();
-    else if (name === "m") setMode(app.state.modes[(app.state.modes.indexOf(own) + 1) % app.state.modes.length].mode);
+    else if (name === "m") setMode(app.state.modes[(app.state.modes.indexOf(map) + 1) % app.state.modes.length].mode);
     else if (name === "v") setEach(!look.each);
     else if (head == null) return false;
     else if (name === "x" || name === "Enter" || name === " ") app.act("head", place, "layers");
@@ -380,5 +381,5 @@ function headsMap(app, { fill, showsAll }) {
   /** The head the keys are at is previewed, as one under the pointer is. */
   const keysAt = () => preview(look.row?.head == null ? null : { layer: look.layer, head: look.row.head });
 
-  return { title, node, draw, chosen, at, words, reading, press, key, preview, keysAt, shown: showPreview };
+  return { title, node, draw, chosen, at, words, reading, press, key, preview, keysAt };
 }

@@ -4,6 +4,7 @@ const KEYS = [
   ["Everywhere", [["u, r", "undo, redo"], ["0", "back to the start"], ["k", "keep this state as a row"], ["f", "flip all labels or answers"], ["a", "add a demonstration"], ["[ ]", "previous, next query"], ["l, L", "next, previous label word"], ["o", "over all prompts; stop"], ["c", "copy as code"], ["?", "show these shortcuts"]]],
   ["In the prompt", [["← →", "move between tokens"], ["↑ ↓", "move between demonstrations"], ["Enter", "change a label word or answer; inspect any other token"], ["Alt Enter", "inspect it instead"], ["e", "edit the text"], ["Alt ↑ ↓", "move the demonstration"], ["Delete", "remove the demonstration"], ["Esc", "back to the roles"]]],
   ["In the layers", [["← →", "move the cursor"], ["Shift ← →, Enter", "choose a range, apply the change"], ["↑ ↓", "choose a change or a head"], ["x, i", "zero the head, see its attention"], ["m", "next map of heads"], ["1–5, z", "attention of a top head; zero all five"], ["v", "what every head attends to"], ["s, e", "set the change’s start, end to the cursor"], ["Alt ← →", "move the change"], ["+ −", "its factor"], ["Delete", "remove the change"], ["Esc", "cancel"]]],
+  ["On a touch screen", [["tap a head", "choose it; a bar below the map zeroes it and shows its attention"]]],
 ];
 
 function keyboard(app) {

@@ -127,7 +127,7 @@ function promptView(app) {
     const short = app.root.clientWidth < 1240;
     flip.textContent = allTrue ? (short ? "Flip all" : spoken("Flip all labels", state)) : short ? "All true" : spoken("All labels true", state);
     flip.title = spoken("All labels false, or all true again (f)", state);
-    modes.choose(look.mode);
+    modes.choose(app.preview?.mode ?? look.mode);
     pin();
     paint(state);
   }
