@@ -332,3 +332,18 @@ def test_a_control_that_hides_its_word_is_found(opened):
     page.page.add_style_tag(content=rule)
     states = {own.state for own in weak(page.page, CONTROLS)}
     assert states == {"pressed hover", "pressed active"}
+
+
+UNREADABLE = re.compile(
+    r"\d[.]\d{6,}|e[-−]0|\\[a-zA-Z]+|(?:^|\t|: )(?:True|False|None|nan|NaN)(?:$|[\t;,])"
+)
+"""Numbers of more than five decimals, exponents as computers write them, commands of LaTeX, values of Python."""
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_numbers_formulas_and_yes_and_no_are_written_for_readers(opened, name):
+    page = opened(name)
+    page.run("document.querySelectorAll('details').forEach(own => { own.open = true; })")
+    text = page.run("document.querySelector('main').innerText")
+    lines = [line for line in text.splitlines() if UNREADABLE.search(line)]
+    assert lines == []
