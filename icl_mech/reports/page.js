@@ -7,7 +7,7 @@ const CONFIG = {
   displayModeBar: false, displaylogo: false, scrollZoom: false, doubleClick: false, showTips: false,
   responsive: false,
 };
-const NARROW = 560, PRINTED = 655, USUAL = 860;
+const NARROW = 560, PRINTED = 655, USUAL = 860, HIGHEST_PRINTED = 440;
 const state = {printing: false, layer: 0, listeners: [], drawers: {}};
 
 /* Colours: figures use the light ones; for the dark theme each hex code is replaced. */
@@ -119,7 +119,8 @@ function fitted(layout, across, sized) {
   if (squares) {
     const inside = height - margin.t - margin.b;
     height = inside * Math.min(1, (across - margin.l - margin.r) / (USUAL - 150)) + margin.t + margin.b;
-  } else if (state.printing) height *= 0.82;
+    if (state.printing) height = Math.min(height, HIGHEST_PRINTED);
+  } else if (state.printing) height = Math.min(0.66 * height, HIGHEST_PRINTED);
   return {...layout, width: Math.round(across), height: Math.round(height)};
 }
 
