@@ -19,6 +19,7 @@ import torch
 from plotly.offline import get_plotlyjs, get_plotlyjs_version
 
 from icl_mech.errors import ResultError
+from icl_mech.metrics import Interval
 from icl_mech.plots import figure
 from icl_mech.plots.pieces import in_text
 from icl_mech.plots.style import INK, LINK, LOOKS, PAGE, PANEL, QUIET
@@ -39,6 +40,7 @@ from icl_mech.reports.model import STATUSES
 from icl_mech.reports.rendering import ROLE_NAMES, colours
 from icl_mech.reports.tables import FIRST, LONGEST, frame_table, shape_tables, written
 from icl_mech.results import Definition
+from icl_mech.results.wording import said
 from icl_mech.shapes import (
     Grid,
     Grids,
@@ -281,17 +283,21 @@ def test_numbers_as_tables_and_files():
     assert table.columns == ("name", "value", "count")
     assert len(table.rows) == LONGEST
     body = re.findall(r"<tbody>(.*?)</tbody>", page, re.DOTALL)
-    assert [part.count("<tr>") for part in body] == [FIRST, LONGEST]
-    assert f"<summary>The first {LONGEST} rows</summary>" in page
+    assert [part.count("<tr>") for part in body] == [FIRST, LONGEST - FIRST]
+    assert f"<summary>The next {LONGEST - FIRST} rows</summary>" in page
 
 
 def test_all_rows_of_a_usual_table_are_in_the_page():
     frame = pd.DataFrame({"score": [s for s in ("wp", "pq", "ww") for _ in range(30)], "layer": [*range(30)] * 3, "value": 0.5})  # fmt: skip
     page = render_page("t", [Section("a", "", None, {}, numbers=frame)])
-    first, whole = re.findall(r"<tbody>(.*?)</tbody>", page, re.DOTALL)
+    first, rest = re.findall(r"<tbody>(.*?)</tbody>", page, re.DOTALL)
     assert first.count("<tr>") == FIRST
-    assert [whole.count(f'<th scope="row">{s}</th>') for s in ("wp", "pq", "ww")] == [30, 30, 30]
-    assert "<summary>All 90 rows</summary>" in page
+    assert [(first + rest).count(f'<th scope="row">{s}</th>') for s in ("wp", "pq", "ww")] == [
+        30,
+        30,
+        30,
+    ]
+    assert f"<summary>{90 - FIRST} more rows</summary>" in page
     WORDS.only_if(False, page, "numbers_tables_files", "")
 
 
@@ -344,8 +350,8 @@ def test_two_levels():
     ("value", "text"),
     [
         (3, "3"), (-3, "−3"), (0.25, "0.25"), (-0.05, "−0.050"), (float("nan"), "–"), (0.0, "0.00"),
-        (1e-5, "1.0e−05"), (None, ""), (True, "True"), (np.float32(0.5), "0.50"), (np.int64(4), "4"),
-        (12345.6, "12346"), (float("inf"), "inf"),
+        (1e-5, "1.0e−5"), (None, ""), (True, "yes"), (np.float32(0.5), "0.50"), (np.int64(4), "4"),
+        (12345.6, "12346"), (float("inf"), "∞"), (2 / 3, "0.67"), (1e7, "1.0e7"), (3e-4, "3.0e−4"),
     ],
 )  # fmt: skip
 def test_values_in_tables(value, text):
@@ -542,3 +548,32 @@ def test_every_figure_of_a_small_language_model_is_small(shape):
     assert len(figure(shape).to_json()) < LARGEST
     page = render_page("t", [Section("a", "", shape, {})], offline=False)
     assert len(page) < LARGEST
+
+
+def test_a_value_below_what_its_interval_tells_apart_reads_as_0():
+    frame = pd.DataFrame(
+        {"gain": [1.2e-49], "gain_low": [0.0], "gain_high": [0.32], "used": [False]}
+    )
+    ((number, used),) = frame_table(frame).rows
+    assert (number.text, number.interval, used.text) == ("0.00", "[0.00, 0.32]", "no")
+    assert said(Interval(1.2e-49, 0.0, 0.32)) == "0.00 [0.00, 0.32]"
+    assert said(Interval(2e-7, 1e-7, 3e-7)) == "2.0e−7 [1.0e−7, 3.0e−7]"
+
+
+def test_rows_that_are_folded_are_the_others():
+    frame = pd.DataFrame({"layer": range(30), "value": [number + 0.5 for number in range(30)]})
+    page = render_page(Page("t", [Section("a", "b", None, {}, numbers=frame)]))
+    assert [page.count(f">{number}.50<") for number in range(30)] == [1] * 30
+    assert f"<summary>{30 - FIRST} more rows</summary>" in page
+
+
+def test_formulas_hold_no_command_that_was_left():
+    assert "argmax" in mathml(r"\arg\max_{c} z_c")
+    assert "\\" not in mathml(r"\arg\min_{c} z_c")
+    assert mathml(r"\unheardof z") == r"<code>\unheardof z</code>"
+
+
+def test_the_origin_has_the_numbers_of_the_page():
+    assert origin_rows({"share": 2 / 3, "used": False, "lr": 0.01}) == [
+        ("share", "0.67"), ("used", "no"), ("lr", "0.010"),
+    ]  # fmt: skip

@@ -27,7 +27,7 @@ const minus = text => text.replace("-", "−");
 function rounded(own) {
   const places = [2, 3, 4].find(digits => { const shown = Number(own.toFixed(digits)); return !((shown === 0 && own !== 0) || (shown === 1 && own < 1)); }) ?? 5;
   const text = places === 2 && (own * 100) % 1 === 0.5 ? (2 * Math.round(own * 50) / 100).toFixed(2) : own.toFixed(places);
-  return Number(text) === 0 && own !== 0 ? own.toExponential(0).replace(/-(\d)$/, "-0$1") : text;
+  return Number(text) === 0 && own !== 0 ? minus(own.toExponential(1)) : text;
 }
 const said = (value, sign = true) => {
   if (value === null || value === undefined) return "undefined";

@@ -6,6 +6,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
+from icl_mech.reports.tables import written
 from icl_mech.results import jsonable
 
 if TYPE_CHECKING:
@@ -21,6 +22,9 @@ _INTERVAL = re.compile(rf"\[{_NUMBER}, {_NUMBER}\]")
 
 
 _WORDS = re.compile(r"\\text\{([^{}]*)\}")
+
+_ARG = re.compile(r"\\arg\s*\\(max|min)(?![a-z])")
+"""Two commands of LaTeX which the converter would leave as it is written."""
 
 _OWN = re.compile(r"\{http://www\.w3\.org/1998/Math/MathML\}m[a-z]+")
 """Elements of MathML."""
@@ -54,9 +58,11 @@ def mathml(formula: str) -> "Markup":
 
     # The converter does not escape text, so that it could contain any element.
     safe = _WORDS.sub(lambda match: rf"\text{{{escape(match[1], quote=False)}}}", formula)
+    safe = _ARG.sub(r"\\operatorname*{arg\1}", safe)
     try:
         drawn = convert(safe, display="block")
-        if all(_OWN.fullmatch(element.tag) for element in ElementTree.fromstring(drawn).iter()):
+        elements = [*ElementTree.fromstring(drawn).iter()]
+        if all(_OWN.fullmatch(own.tag) and "\\" not in (own.text or "") for own in elements):
             return Markup(drawn)
     except Exception:  # noqa: BLE001 - it raises errors of its own without a common class
         pass
@@ -90,9 +96,7 @@ def _text(value: object) -> str:
         )
     if isinstance(value, list):
         return _listed(value)
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return "" if value is None else str(value)
+    return written(value)
 
 
 def _listed(values: Iterable[Any]) -> str:

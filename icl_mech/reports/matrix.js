@@ -51,7 +51,7 @@ function matrixView(id) {
   function figure(across) {
     const small = across < NARROW, size = byToken ? n : map.runs.length;
     const margin = small ? {l: 84, r: 6, t: 6, b: 88} : {l: 118, r: 16, t: 8, b: 118};
-    const side = Math.min(across - margin.l - margin.r, state.printing ? 480 : 640);
+    const side = Math.min(across - margin.l - margin.r, state.printing ? 400 : 640);
     const ends = map.runs.map((run, i) => byToken ? [run.start - 0.5, run.stop - 0.5] : [i - 0.5, i + 0.5]);
     const colour = role => themed(DATA.colours.roles[role] || DATA.colours.ink);
     const thin = 5 / side, gap = 3 / side, shapes = [];

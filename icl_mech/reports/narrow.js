@@ -1,6 +1,6 @@
 "use strict";
 /* Figures of any page, study's or documentation's, at the width that it has. */
-const NARROW = 560, USUAL = 860;
+const NARROW = 560, USUAL = 860, HIGHEST_PRINTED = 440;
 
 const axesOf = layout => Object.keys(layout).filter(key => /^[xy]axis\d*$/.test(key)).map(key => layout[key]);
 
@@ -79,7 +79,8 @@ function fitted(layout, across, sized, printed) {
   if (squares) {
     const inside = height - margin.t - margin.b;
     height = inside * Math.min(1, (across - margin.l - margin.r) / (USUAL - 150)) + margin.t + margin.b;
-  } else if (printed) height *= 0.82;
+    if (printed) height = Math.min(height, HIGHEST_PRINTED);
+  } else if (printed) height = Math.min(0.66 * height, HIGHEST_PRINTED);
   return {...layout, width: Math.round(across), height: Math.round(height)};
 }
 

@@ -9,6 +9,15 @@ function contents() {
   findAll("main section").forEach(section => seen.observe(section));
 }
 
+/* A sentence that leads to a folded section stays out of print. */
+function citeWhatIsPrinted() {
+  for (const own of findAll(".cites")) {
+    const {hash} = find("a", own) || own, target = document.getElementById(hash.slice(1));
+    const printed = target.id === "appendix" ? find(".fold[open]") : !find(":scope > details:not([open])", target);
+    own.classList.toggle("unprinted", !printed);
+  }
+}
+
 /* A browser that cannot decompress shows segments only. */
 function withoutTokens() {
   findAll('input[value="tokens"], input[value="into"], input[value="out"]').forEach(own => {
@@ -29,7 +38,7 @@ async function start() {
   findAll("input.layer").forEach(own => own.addEventListener("input", () => setLayer(Number(own.value))));
   findAll("[data-picture]").forEach(own => own.addEventListener("click", () => picture(own.dataset.picture)));
   SCREEN_DARK.addEventListener("change", drawAll);
-  const print = on => { if (state.printing !== on) { state.printing = on; drawAll(); } };
+  const print = on => { if (state.printing !== on) { state.printing = on; drawAll(); citeWhatIsPrinted(); } };
   addEventListener("beforeprint", () => print(true));
   addEventListener("afterprint", () => print(false));
   matchMedia("print").addEventListener("change", event => print(event.matches));

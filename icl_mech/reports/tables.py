@@ -6,6 +6,7 @@ from functools import singledispatch
 from typing import TYPE_CHECKING
 
 from icl_mech.plots.pieces import alone, quoted, visible
+from icl_mech.results.wording import MINUS, RESOLVED, largest, power_of_ten, told
 from icl_mech.shapes import LabelMatrices, LabelMatrix, LensTable, Shape, Table, shortened
 
 if TYPE_CHECKING:
@@ -22,8 +23,6 @@ WIDE = 20
 
 FEW = 4
 """Up to this many columns, a table of words also shows their probabilities."""
-
-MINUS = "\N{MINUS SIGN}"
 
 
 @dataclass(frozen=True)
@@ -74,12 +73,19 @@ class HtmlTable:
     column_title: str = ""
 
 
-def written(value: object) -> str:
-    """A value as a table shows it: integers unchanged, true minus sign, three decimals below 0.1."""
-    if isinstance(value, bool | str) or value is None:
-        return "" if value is None else str(value)
+def written(value: object, beside: float = 0.0) -> str:
+    """A value as a table shows it: integers unchanged, other numbers as in sentences, three decimals below 0.1.
+
+    Args:
+        value: The value.
+        beside: Size of the numbers that stand beside it, see `told`.
+    """
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, str) or value is None:
+        return value or ""
     if hasattr(value, "item"):
-        return written(value.item())
+        return written(value.item(), beside)
     if isinstance(value, list | tuple):
         return ", ".join(map(written, value))
     if not isinstance(value, int | float):
@@ -88,12 +94,17 @@ def written(value: object) -> str:
         return str(value).replace("-", MINUS)
     if math.isnan(value):
         return "–"
-    size = abs(value)
-    if size and (size < 0.0005 or size >= 1e6):
-        text = f"{value:.1e}"
-    else:
-        text = f"{value:.{3 if 0 < size < 0.1 else 2 if size < 1000 else 0}f}"
-    return text.replace("-", MINUS)
+    size = 0.0 if abs(value) < RESOLVED * beside else abs(value)
+    if 0 < size < 0.0005:
+        return power_of_ten(value)
+    return told(value, digits=3 if 0 < size < 0.1 else 2 if size < 1000 else 0, beside=beside)
+
+
+def _of_interval(value: object, low: object, high: object) -> tuple[str, str]:
+    """A value as a table shows it, and its interval in brackets; empty if it has none."""
+    ends = [float(end) for end in (value, low, high) if isinstance(end, int | float)]
+    texts = [written(end, largest(*ends)) for end in (value, low, high)]
+    return texts[0], f"[{texts[1]}, {texts[2]}]" if texts[1] not in ("", "–") else ""
 
 
 @singledispatch
@@ -166,12 +177,10 @@ def _matrix(shape: LabelMatrix) -> HtmlTable:
             known = math.isfinite(value)
             whole = shape.counts and known and value == round(value)
             shade = min(1.0, max(0.0, (value - light) / ((dark - light) or 1.0))) if known else None
-            interval = ""
+            text, interval = written(int(value)) if whole else written(value) if known else "", ""
             if shape.low is not None and shape.high is not None and known:
-                interval = (
-                    f"[{written(float(shape.low[i, j]))}, {written(float(shape.high[i, j]))}]"
-                )
-            text = written(int(value)) if whole else written(value) if known else ""
+                ends = float(shape.low[i, j]), float(shape.high[i, j])
+                text, interval = _of_interval(int(value) if whole else value, *ends)
             if shape.counts and known and not whole:
                 text = f"{value:.1f}"
             cells.append(Cell(text, interval, shade, framed=shape.diagonal and i == j))
@@ -212,12 +221,12 @@ def frame_table(frame: "pd.DataFrame") -> HtmlTable:
     for row in frame.head(LONGEST).itertuples(index=False):
         cells = []
         for place in shown:
-            interval = ""
-            if place in ends and written(row[place + 1]) not in ("", "–"):
-                interval = f"[{written(row[place + 1])}, {written(row[place + 2])}]"
             value = row[place]
+            text, interval = written(value), ""
+            if place in ends:
+                text, interval = _of_interval(value, row[place + 1], row[place + 2])
             number = isinstance(value, int | float) or hasattr(value, "item")
-            cells.append(Cell(written(value), interval, number=number and place > 0))
+            cells.append(Cell(text, interval, number=number and place > 0))
         rows.append(tuple(cells))
     columns = tuple(names[place].replace("_", " ") for place in shown)
     caption = "Square brackets: 95 % intervals." if ends else ""

@@ -12,26 +12,41 @@ NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight",
 SHARES = {0.25: "a quarter of", 0.5: "half", 0.75: "three quarters of"}
 
 
-def told(value: float, *, sign: bool = False, digits: int = 2) -> str:
-    """A number with two decimals and a true minus sign.
+RESOLVED = 1e-4
+"""Fraction of the larger end of an interval below which a number beside it reads as 0."""
 
-    More decimals if two would read as exactly 0 or exactly 1, which could mislead.
+
+def told(value: float, *, sign: bool = False, digits: int = 2, beside: float = 0.0) -> str:
+    """A number with two decimals and a true minus sign, in sentences and in tables.
+
+    More decimals if two would read as exactly 0 or exactly 1, which could mislead; a power of ten from a million on.
 
     Args:
         value: The number; NaN reads `undefined`.
         sign: Also write the sign of positive numbers, as for differences.
         digits: Number of decimals.
+        beside: Size of the numbers that stand beside it: what cannot be told from 0 among them reads as 0.
     """
     if not isfinite(value):
         return "undefined" if value != value else ("∞" if value > 0 else f"{MINUS}∞")
     value = round(value, 9)  # rounding error of computed ends
+    if abs(value) < RESOLVED * beside:
+        value = 0.0
+    if abs(value) >= 1e6:
+        return power_of_ten(value)
     while digits < 5 and _misleads(value, digits):
         digits += 1
     text = f"{abs(value):.{digits}f}"
     if float(text) == 0 and value != 0:
-        return f"{MINUS if value < 0 else ''}{abs(value):.0e}"
+        return power_of_ten(value)
     before = MINUS if value < 0 else "+" if sign and value > 0 else ""
     return before + text
+
+
+def power_of_ten(value: float) -> str:
+    """A number with two digits and a power of ten, without leading zeros in its exponent."""
+    digits, _, exponent = f"{value:.1e}".partition("e")
+    return f"{digits}e{int(exponent)}".replace("-", MINUS)
 
 
 def told_bound(value: float) -> str:
@@ -50,8 +65,13 @@ def percent(share: float) -> str:
 
 def said(interval: Interval, *, sign: bool = False) -> str:
     """A number with its interval, such as `0.25 [0.09, 0.53]`."""
-    ends = f"[{told(interval.low, sign=sign)}, {told(interval.high, sign=sign)}]"
-    return f"{told(interval.value, sign=sign)} {ends}"
+    value, low, high = (told(end, sign=sign, beside=largest(*interval)) for end in interval)
+    return f"{value} [{low}, {high}]"
+
+
+def largest(*values: float) -> float:
+    """The size of the largest of these numbers; 0 if none is finite."""
+    return max((abs(value) for value in values if isfinite(value)), default=0.0)
 
 
 def counted(count: int, one: str, many: str = "") -> str:

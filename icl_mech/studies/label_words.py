@@ -344,7 +344,7 @@ QUANTITIES = (
 MEANS = (
     Mean(
         "How does information flow on average?", "Mean flow", "flow", "mean flow", limits=FEW,
-        options={"curves": "score"}, told=("early flow", "late flow"),
+        options={"curves": "score"}, told=("early flow above random tokens", "late flow above random tokens"),
     ),
     Mean(
         "Does the flow look the same on all tasks?", "Flow by task", "flow-tasks", "mean flow", ("seed",),

@@ -13,6 +13,7 @@ from icl_mech.reports import ClaimMatrix, ClaimRow, Finding, Origin, Page, Paged
 from icl_mech.results.judging import FEWEST_PROMPTS, HOLM
 from icl_mech.results.wording import counted, listed, said
 from icl_mech.studies.competence import ABLE, ADDS, HELP, QUESTION, answered
+from icl_mech.studies.facts import origin_of
 from icl_mech.studies.pages import levels
 from icl_mech.sweeps.result import Joined, Sweep, as_sweep
 from icl_mech.sweeps.sections import facts, failures, judging, sections
@@ -144,7 +145,8 @@ def compare(*runs: object, names: Sequence[str] | None = None) -> Comparison:
 
     Args:
         *runs: Sweeps, analyses, or the folders of either.
-        names: Names of the runs; by default the models' names, with the folders' names if a model occurs twice.
+        names: Names of the runs; by default the models' names, with the folders' names if a model occurs twice. Runs of
+            one model on different tasks need none: they are compared by task.
 
     Raises:
         SweepError: fewer than two runs, something that is not a run, or not one name for each run.
@@ -152,6 +154,9 @@ def compare(*runs: object, names: Sequence[str] | None = None) -> Comparison:
     if len(runs) < 2:
         raise SweepError("compare needs at least two runs: compare('runs/a', 'runs/b').")
     sweeps = [as_sweep(run) for run in runs]
+    if names is None and (model := _one_model(sweeps)):
+        every = dict(zip(map(str, range(len(sweeps))), sweeps, strict=True))
+        return Comparison(Joined(every, one_model=True), (model,))
     called = list(names) if names is not None else _names(runs, sweeps)
     if len(called) != len(runs) or len(set(called)) < len(called):
         raise SweepError(f"names={called}; give {len(runs)} different names, one for each run.")
@@ -161,6 +166,19 @@ def compare(*runs: object, names: Sequence[str] | None = None) -> Comparison:
 def comparison(sweep: Sweep) -> Comparison:
     """The models of one sweep side by side."""
     return Comparison(sweep)
+
+
+def _one_model(sweeps: Sequence[Sweep]) -> str:
+    """The model that all runs share, if no two of them have a task in common; else empty."""
+    models = {item.model for sweep in sweeps for item in sweep.plan}
+    tasks = [task for sweep in sweeps for task in {item.task for item in sweep.plan}]
+    runs = (next(iter(sweep), None) for sweep in sweeps)
+    weights = {
+        origin_of(run[1].results).get("model", {}).get("weights") for run in runs if run is not None
+    }
+    return (
+        models.pop() if len(models) == len(weights) == 1 and len(set(tasks)) == len(tasks) else ""
+    )
 
 
 def _names(runs: Sequence[Any], sweeps: Sequence[Sweep]) -> list[str]:

@@ -10,7 +10,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
@@ -170,6 +170,19 @@ def _digest(values: object) -> str:
 def short_name(model: str) -> str:
     """The name of a model; of a folder, its last part, which does not reveal where it lies on this machine."""
     return Path(model).name if Path(model).is_absolute() else model
+
+
+def short_names(models: Iterable[str]) -> dict[str, str]:
+    """`short_name` of each; folders with the same last part keep as much of their paths as tells them apart."""
+    names, every = {}, [*dict.fromkeys(models)]
+    for model in every:
+        parts = [Path(own).parts for own in every if short_name(own) == short_name(model)]
+        lengths = range(1, max(map(len, parts)) + 1)
+        apart = (k for k in lengths if len({own[-k:] for own in parts}) == len(parts))
+        names[model] = (
+            "/".join(Path(model).parts[-next(apart) :]) if parts[1:] else short_name(model)
+        )
+    return names
 
 
 STATES = ("done", "failed", "damaged", "unfinished")

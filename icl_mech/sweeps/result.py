@@ -327,16 +327,22 @@ class Sweep:
 
 
 class Joined(Sweep):
-    """Several sweeps as one; their models are named after the runs."""
+    """Several sweeps as one; their models are named after the runs, unless all runs are of one model."""
 
-    def __init__(self, runs: Mapping[str, Sweep]) -> None:
-        """Join the runs, which keep everything except the name of their model."""
+    def __init__(self, runs: Mapping[str, Sweep], *, one_model: bool = False) -> None:
+        """Join the runs, which keep everything except the name of their model.
+
+        Args:
+            runs: Runs by name.
+            one_model: They also keep the name of their model; their tasks are different.
+        """
         items: list[Item] = []
         self._origins: dict[str, tuple[Sweep, Item]] = {}
         for name, run in runs.items():
             several = len({item.model for item in run.plan}) > 1
             for item in run.plan:
                 renamed = replace(item, model=f"{name}, {item.model}" if several else name)
+                renamed = item if one_model else renamed
                 self._origins[renamed.key] = (run, item)
                 items.append(renamed)
         super().__init__(items, skipped=[text for run in runs.values() for text in run.skipped])

@@ -19,7 +19,7 @@ from icl_mech.studies.pages import study_of
 from icl_mech.studies.study import FEW, OF_MEASUREMENTS, Mean, is_own, known_studies
 from icl_mech.sweeps.averages import Averages
 from icl_mech.sweeps.cells import Cell, plural
-from icl_mech.sweeps.item import DIMS, STATES, short_name
+from icl_mech.sweeps.item import DIMS, STATES, short_names
 from icl_mech.sweeps.result import Sweep
 from icl_mech.sweeps.shown import ALONG, difference_of, note
 
@@ -44,10 +44,10 @@ def average(sweep: Sweep, mean: Mean, besides: Sequence[str] = ()) -> Averages:
         return OF_SWEEPS[mean.quantity](sweep)
     over = (*mean.over, *besides)
     if mean.by_task:
-        averages = sweep.average(mean.quantity, over)
-        if "task" not in averages.varied:
-            raise LookupError
-        return averages
+        places = {(item.model, item.task) for item in sweep.plan if sweep.state(item) == "done"}
+        if len(places) == len({model for model, _ in places}):
+            raise LookupError  # each model's only task is in the figure of the means
+        return sweep.average(mean.quantity, over)
     return sweep.average(mean.quantity, over, fixed=fixed_of(sweep))
 
 
@@ -335,10 +335,10 @@ def facts(sweep: Sweep) -> list[Fact]:
     """The values along every dimension, and the states of the runs."""
     rows = []
     for dim in DIMS:
-        values = dict.fromkeys(str(getattr(item, dim)) for item in sweep.plan)
+        values = [*dict.fromkeys(str(getattr(item, dim)) for item in sweep.plan)]
         if dim == "model":
-            values = dict.fromkeys(map(short_name, values))
-        if dim == "study" and list(values) == [OF_MEASUREMENTS]:
+            values = [*short_names(values).values()]
+        if dim == "study" and values == [OF_MEASUREMENTS]:
             continue
         names = [o if dim in GIVEN else o.replace("_", " ") for o in values]
         named = [o for o in names if o not in ("", "None")]

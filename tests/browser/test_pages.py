@@ -8,6 +8,7 @@ import pytest
 from icl_mech.studies.competence import QUESTION
 from tests.browser import cases
 from tests.browser.contrast import weak
+from tests.browser.sheets import sheets
 from tests.said import Words
 
 WORDS = Words(__file__)
@@ -332,3 +333,44 @@ def test_a_control_that_hides_its_word_is_found(opened):
     page.page.add_style_tag(content=rule)
     states = {own.state for own in weak(page.page, CONTROLS)}
     assert states == {"pressed hover", "pressed active"}
+
+
+UNREADABLE = re.compile(
+    r"\d[.]\d{6,}|e[-−]0|\\[a-zA-Z]+|(?:^|\t|: )(?:True|False|None|nan|NaN)(?:$|[\t;,])"
+)
+"""Numbers of more than five decimals, exponents as computers write them, commands of LaTeX, values of Python."""
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_numbers_formulas_and_yes_and_no_are_written_for_readers(opened, name):
+    page = opened(name)
+    page.run("document.querySelectorAll('details').forEach(own => { own.open = true; })")
+    text = page.run("document.querySelector('main').innerText")
+    lines = [line for line in text.splitlines() if UNREADABLE.search(line)]
+    assert lines == []
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_printed_sheets_are_filled_and_cut_nothing(opened, name):
+    first = sheets(opened(name, folded=True))
+    assert first.cut == []
+    assert min(first.filled[:-1]) >= 0.75
+    whole = sheets(opened(name))
+    assert whole.cut == []
+    assert sum(whole.filled[:-1]) / len(whole.filled[:-1]) >= 0.75
+
+
+def test_print_cites_what_is_printed(opened):
+    page = opened("label_words", folded=True, place="#extraction")
+    page.page.emulate_media(media="print")
+    page.rested()
+    cited = page.run("""[...document.querySelectorAll('main a[href^="#"]')]
+        .filter(own => own.checkVisibility()).map(own => own.hash.slice(1))""")
+    assert cited
+    for place in set(cited):
+        target = page.page.locator(f"#{place}")
+        assert target.is_visible()
+        assert not target.locator("> details:not([open])").count()
+    page.page.emulate_media(media="screen")
+    page.rested()
+    assert page.page.locator(".cites").first.is_visible()

@@ -22,6 +22,7 @@ from icl_mech.studies.judge import Verdict
 from icl_mech.studies.study import is_own, known_studies
 from icl_mech.sweeps import comparison, fixed_exit, sweep
 from icl_mech.sweeps.compare import lead, matrix
+from icl_mech.sweeps.item import short_names
 from icl_mech.sweeps.verdicts import Judged
 from tests.cli.conftest import MODEL, command  # noqa: F401 - a fixture
 from tests.said import Words
@@ -499,3 +500,28 @@ def test_the_commands(command, tmp_path, monkeypatch):  # noqa: F811
     code, out, err = command("sweep", "study.yaml", "--out", "runs/t")
     assert code == 1
     WORDS(err, "commands_2", "'seeds'")
+
+
+def test_runs_of_one_model_on_different_tasks_are_compared_by_task(tmp_path):
+    places = tmp_path / "reviews", tmp_path / "headlines"
+    for place, task in zip(places, (TASK, OTHER), strict=True):
+        icl.sweep(tiny, [task], [Flow()], out=place, **QUIET)
+    together = icl.compare(*places)
+    assert together.names == ("tiny",)
+    assert {item.model for item in together.sweep.plan} == {"tiny"}
+    page = together.page()
+    assert "reviews" not in page.title
+    assert len({item.task for item in together.sweep.plan}) == 2
+    named = icl.compare(*places, names=["before", "after"]).page()
+    keys = [own.key for own in named.sections]
+    assert "flow" in keys
+    assert "flow-tasks" not in keys  # it would be the same figure: each run has one task
+    assert "flow-tasks" in [own.key for own in page.sections]
+
+
+def test_folders_with_the_same_last_part_are_two_models():
+    assert short_names(["/a/b/model", "/c/b/model", "/d/other", "hub/name"]) == {
+        "/a/b/model": "a/b/model", "/c/b/model": "c/b/model", "/d/other": "other",
+        "hub/name": "hub/name",
+    }  # fmt: skip
+    assert [*short_names(["/x/model", "/x/model"]).values()] == ["model"]
