@@ -7,12 +7,16 @@ from typing import Any
 
 import plotly.graph_objects as go
 
+from icl_mech.plots.labels import CHARACTER
 from icl_mech.plots.style import INK, LOOKS, PAGE, QUIET, SCALE, layout, shown, steps
 from icl_mech.shapes import Meaning, TokenStrips
 from icl_mech.shapes.tokens import MANY
 
 ACROSS = 88
 """Maximum characters of a line."""
+
+MARGIN = 24
+"""Pixels at the left and the right."""
 
 LINE = 25
 """Height of a line, in pixels."""
@@ -87,7 +91,7 @@ def token_strips(shape: TokenStrips) -> go.Figure:
     fig.update_layout(
         xaxis={**hidden, "range": [-0.8, ACROSS - 0.2]},
         yaxis={**hidden, "range": [count - 0.4, -0.6]},
-        margin={"t": 78 + above, "l": 24, "r": 24, "b": bottom},
+        margin={"t": 78 + above, "l": MARGIN, "r": MARGIN, "b": bottom},
         height=78 + above + bottom + LINE * count,
         meta={"above": above},
     )
@@ -110,6 +114,10 @@ def _ground(shape: TokenStrips, pieces: list[Piece], row: Row, highest: float) -
         "thickness": 12,
         "outlinewidth": 0,
         "ticks": "",
+        # A single line of text has room for one number.
+        "tickvals": None if pieces[-1].line else [highest],
+        "tickformat": ".2~g",
+        "nticks": 2 * (pieces[-1].line + 1),
         "tickfont": {"color": QUIET.light, "size": 11},
     }
     laid = zip(_lines(pieces, pieces), _lines(pieces, row), _lines(pieces, hovers), strict=True)
@@ -203,9 +211,11 @@ class _Rows:
             for name, step_args in zip(names, args, strict=True)
         ]
         font = {"color": QUIET.light, "size": 11}
+        # Labels are centred on the ends of the slider.
+        half = max(0.0, CHARACTER * max(len(names[0]), len(names[-1])) / 2 - MARGIN)
         settings = {
             "active": active,
-            "pad": {"t": 16},
+            "pad": {"t": 16, "l": half, "r": half},
             "minorticklen": 0,
             "font": font,
             "steps": steps,

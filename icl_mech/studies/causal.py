@@ -216,9 +216,7 @@ def _set_claim(expected: Expected) -> Claim:
             return None
         if beside:
             return result.beside_random(expected.name, expected.side)
-        return result.interval(
-            "change", measure="difference", side=expected.side, set=expected.name
-        )
+        return result.interval("change", side=expected.side, set=expected.name)
 
     def facts(run: Run) -> Facts | None:
         result: CompareHeadsResult = run[CompareHeadsResult]
