@@ -83,13 +83,15 @@ def layer_curves(shape: LayerCurves, across: int = USUAL) -> go.Figure:
     for ax in axes:
         _draw(fig, shape, ax, height)
         _name(fig, ax, width_of(shape, columns, ends, across), height)
+    units = [ax.panel.y_title or shape.y_title for ax in axes]
+    lines = max(len(wrapped(unit, int(height / CHARACTER))) for unit in units)
     note = _note(shape)
     base = layout(shape.title, note)
     top = heading(note) + above
     fig.update_layout(**base)
     fig.update_layout(
         height=total + top + BELOW,
-        margin={"l": LEFT, "r": RIGHT + ends, "t": top, "b": BELOW},
+        margin={"l": LEFT + 16 * (lines - 1), "r": RIGHT + ends, "t": top, "b": BELOW},
         meta={"above": above},
     )
     return fig

@@ -114,10 +114,11 @@ def _ground(shape: TokenStrips, pieces: list[Piece], row: Row, highest: float) -
         "thickness": 12,
         "outlinewidth": 0,
         "ticks": "",
-        # A single line of text has room for one number.
-        "tickvals": None if pieces[-1].line else [highest],
+        # Beside a few lines of text there is room for the ends, beside a single one for one of them.
+        "tickvals": [[highest], [0, highest], [0, highest]][pieces[-1].line]
+        if pieces[-1].line < 3
+        else None,
         "tickformat": ".2~g",
-        "nticks": 2 * (pieces[-1].line + 1),
         "tickfont": {"color": QUIET.light, "size": 11},
     }
     laid = zip(_lines(pieces, pieces), _lines(pieces, row), _lines(pieces, hovers), strict=True)

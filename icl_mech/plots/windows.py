@@ -41,14 +41,14 @@ def windows(shape: Windows) -> go.Figure:
     ]
     columns = min(shape.columns, len(shape.names))
     rows = -(-len(headings) // columns)
+    above = ABOVE * any(shape.levels)
     fig = make_subplots(
         rows=rows,
         cols=columns,
         subplot_titles=[text[:1].upper() + text[1:] for text in map(shown, headings)],
         horizontal_spacing=0.09,
-        vertical_spacing=(0.32 if columns == len(shape.names) else 0.44) / rows,
+        vertical_spacing=((0.32 if columns == len(shape.names) else 0.44) + above / ROW) / rows,
     )
-    above = ABOVE * any(shape.levels)
     for number_, name in enumerate(fig.layout.annotations):
         left = fig.layout[f"xaxis{number_ + 1 if number_ else ''}"].domain[0]
         name.update(x=left, xanchor="left", yshift=4 + above, font={"size": 13, "weight": 600})
@@ -56,7 +56,7 @@ def windows(shape: Windows) -> go.Figure:
         width, measure = widths[place // len(shape.names)], place % len(shape.names)
         cell = {"row": place // columns + 1, "col": place % columns + 1}
         _axes(fig, shape, width, measure, cell)
-    fig.update_layout(**layout(shape.title, shape.note, height=150 + above + ROW * rows))
+    fig.update_layout(**layout(shape.title, shape.note, height=150 + (above + ROW) * rows))
     fig.update_layout(margin={"l": 60, "r": 30, "b": 60, "t": heading(shape.note) + 30 + above})
     return fig
 

@@ -88,17 +88,18 @@ function fill(keys, traces) {
   keys.replaceChildren(...[...named].map(([name, trace]) => {
     const row = document.createElement("span"), colour = trace.line?.color || trace.marker?.color;
     const dash = {dash: "6 4", dot: "2 3", dashdot: "7 3 2 3", longdash: "10 4"}[trace.line?.dash] || "";
-    const lined = trace.mode.includes("lines");
+    const lined = trace.mode.includes("lines"), symbol = trace.marker?.symbol || "";
     const signs = {
       square: `<rect x="13" y="3" width="8" height="8"/>`, diamond: `<path d="M17 2l5 5-5 5-5-5z"/>`,
       circle: `<circle cx="17" cy="7" r="4"/>`, "triangle-up": `<path d="M17 2l5 9h-10z"/>`,
       star: `<path d="M17 1l2 4 4 1-3 3 1 4-4-2-4 2 1-4-3-3 4-1z"/>`,
     };
     row.innerHTML = `<svg width="34" height="14" aria-hidden="true">`
-      + (lined ? `<path d="M0 7h34" stroke-width="2" stroke-dasharray="${dash}"/>` : "")
-      + (trace.mode.includes("markers") ? signs[trace.marker?.symbol] || signs.circle : "") + "</svg>";
+      + (lined ? `<path d="M0 7h34" stroke-width="${trace.line?.width ?? 2}" stroke-dasharray="${dash}"/>` : "")
+      + (trace.mode.includes("markers") ? signs[symbol.replace("-open", "")] || signs.circle : "") + "</svg>";
     const svg = row.firstChild;
-    svg.style.stroke = svg.style.fill = typeof colour === "string" ? colour : "currentColor";
+    svg.style.stroke = typeof colour === "string" ? colour : "currentColor";
+    svg.style.fill = symbol.endsWith("-open") ? "none" : svg.style.stroke;
     row.append(name);
     return row;
   }));

@@ -271,7 +271,7 @@ def _carried(expected: Expected) -> Effect:
         return (-changes if true else changes), with_true - without
 
     what = "what true demonstrations add" if true else "the harm of false demonstrations"
-    return ratio(f"share of {what} that the {expected.name} heads carry, logits", parts)
+    return ratio(f"fraction of {what} that the {expected.name} heads carry, logits", parts)
 
 
 def _harm(run: Run) -> Interval:
