@@ -184,8 +184,8 @@ NEEDS = {
 }
 """How the page of claims writes what they need."""
 ENOUGH = {
-    "gain over zero-shot, nats": "share of the zero-shot loss that demonstrations remove",
-    "gain over shuffled labels, nats": "share of the loss with shuffled labels that demonstrations remove",
+    "gain over zero-shot, nats": "fraction of the zero-shot loss that demonstrations remove",
+    "gain over shuffled labels, nats": "fraction of the loss with shuffled labels that demonstrations remove",
 }
 """What stands behind each gain: that it is enough."""
 

@@ -42,7 +42,7 @@ def _removed(result: CompareHeadsResult) -> Bars:
         raise ResultError(
             "Every head is in several sets, so none was ablated; draw show='overlap' instead."
         )
-    change, random = (result.sel(name, measure="difference") for name in ("change", "random"))
+    change, random = (result.sel(name) for name in ("change", "random"))
     ends = zip(
         (change.values, change.low, change.high),
         (random.values, random.low, random.high),
@@ -59,7 +59,7 @@ def _removed(result: CompareHeadsResult) -> Bars:
         values=value,
         low=low,
         high=high,
-        y_title="change of the logit difference",
+        y_title=change.unit,
         note=f"{basis(result)}; random heads: mean of {result.draws} draws",
         meanings=("true", "false"),
         sides=("wrong label gains", "right label gains"),

@@ -1,7 +1,7 @@
 """Figure of the lens of heads and MLPs: a heatmap of heads, or a curve of MLPs over layers."""
 
 from icl_mech.measurements.lens.components import ComponentLens
-from icl_mech.shapes import Grid, Shape
+from icl_mech.shapes import Shape
 
 
 def drawing(result: ComponentLens) -> Shape:
@@ -16,14 +16,4 @@ def drawing(result: ComponentLens) -> Shape:
     if samples.dims == ("layer",):
         levels = ((0.0, "adds nothing"),)
         return samples.curves(title, ("MLP",), levels=levels, meanings=("label",), x=None)
-    return Grid(
-        title,
-        samples.values.T,
-        row_title="head",
-        column_title="layer",
-        quantity="logits",
-        note=samples.note,
-        signed=True,
-        low=samples.low.T,
-        high=samples.high.T,
-    )
+    return samples.heatmap(title, quantity="logits", signed=True)

@@ -33,10 +33,7 @@ def drawing(
         return strips(result, prompt, head)
     if result.shape is None:
         raise ResultError("A grid needs all heads; measure head_attention without heads=.")
-    samples = result.sel(result.mapped)
-    values, low, high = samples.values.T, samples.low.T, samples.high.T
-    title = f"Attention of all heads from {result.row}"
-    return Grid(title, values, "head", "layer", samples.unit, samples.note, low=low, high=high)
+    return result.sel(result.mapped).heatmap(f"Attention of all heads from {result.row}")
 
 
 def strips(

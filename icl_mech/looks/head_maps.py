@@ -1,7 +1,6 @@
 """Heatmaps of all heads by layer (columns) and head (rows), with some heads framed."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from icl_mech.measurements.causal.head_maps import Head
@@ -19,14 +18,5 @@ def head_map(samples: Samples, title: str, framed: Sequence[Head], **more: Any) 
         framed: Heads with a frame.
         **more: Options of `icl_mech.results.figures.heatmap`.
     """
-    turned = replace(
-        samples,
-        dims=samples.dims[::-1],
-        labels=samples.labels[::-1],
-        values=samples.values.T,
-        low=samples.low.T,
-        high=samples.high.T,
-        per_prompt=None,
-    )
     marked = tuple((head, layer) for layer, head in framed)
-    return turned.heatmap(title, marked=marked, names=tuple(map(head_name, framed)), **more)
+    return samples.heatmap(title, marked=marked, names=tuple(map(head_name, framed)), **more)

@@ -16,5 +16,5 @@ def drawing(result: InductionScoresResult) -> Grid:
         result.top(),
         quantity="score",
         signed=False,
-        note=f"{basis(result, f'{result.count} sequences')}; framed: the {FRAMED} highest",
+        note=f"{basis(result, over='sequence')}; framed: the {FRAMED} highest",
     )

@@ -91,12 +91,15 @@ def figure(shape: Shape) -> go.Figure:
         )
     fig = DRAW[type(shape)](shape)
     fig.__class__ = Drawn  # plotly would validate and copy everything again
-    fig._forms = partial(DRAW[type(shape)], shape), partial(narrow_figure, shape)
+    fig._forms = partial(DRAW[type(shape)], shape), partial(_column, shape)
     return fig
 
 
 ACROSS = 250
 """Width of a plot area on a phone, in pixels."""
+
+COLUMN = 410
+"""Width of the figure in a column of a paper, in pixels of the screen."""
 
 LETTERS = 28
 """Maximum characters of a line of an axis title."""
@@ -122,6 +125,13 @@ def narrow_figure(shape: Shape) -> go.Figure | None:
             )
         )
     return fig
+
+
+def _column(shape: Shape) -> go.Figure | None:
+    """The figure for the column of a paper, which has no legend; None if the usual one fits."""
+    if isinstance(shape, LayerCurves):
+        return layer_curves(replace(shape, columns=1), across=COLUMN)
+    return narrow_figure(shape)
 
 
 MIME = "application/vnd.plotly.v1+json"

@@ -22,8 +22,8 @@ ONE, ROW = 330, 220
 NARROWEST = 220
 """Minimum width of a panel in pixels; if names at the ends of lines leave less, a row has fewer panels."""
 
-LONGEST = {1: 30, 2: 16, 3: 14}
-"""Maximum characters of a line of a name, by the number of panels in a row."""
+LONGEST, SHORTEST = 30, 14
+"""Maximum characters of a line of a name: beside one panel across the page, and beside narrower ones."""
 
 LEAD = 12
 """Pixels from the frame to the names at its right."""
@@ -92,13 +92,14 @@ class Axes:
         return [low + at / pixels * (high - low) for at in pushed_apart(wanted, tall, pixels)]
 
 
-def axes_of(shape: LayerCurves, columns: int) -> list[Axes]:
+def axes_of(shape: LayerCurves, columns: int, across: int) -> list[Axes]:
     """The panels of a figure with this many in a row."""
     panels = shape.panels or (Panel("", tuple(range(len(shape.names)))),)
+    longest = LONGEST if columns == 1 and across == USUAL else SHORTEST
     every = []
     for i, panel in enumerate(panels):
         curves, x, y = curves_of(shape, panel), x_range(shape), y_range(shape, panel, i)
-        names = list(_names(shape, panel, i, curves, (x, y), LONGEST.get(columns, 14)))
+        names = list(_names(shape, panel, i, curves, (x, y), longest))
         every.append(Axes(panel, i, i // columns + 1, i % columns + 1, curves, x, y, names))
     return every
 
@@ -144,20 +145,20 @@ def pixels_above(shape: LayerCurves) -> int:
     return 12 + 22 * any(panel.title for panel in shape.panels) + 20 * rows
 
 
-def pixels_across(ends: float) -> float:
+def pixels_across(ends: float, across: int) -> float:
     """Width in pixels of all panels of a row and the gaps between them."""
-    return USUAL - LEFT - RIGHT - ends
+    return across - LEFT - RIGHT - ends
 
 
-def width_of(shape: LayerCurves, columns: int, ends: float) -> float:
+def width_of(shape: LayerCurves, columns: int, ends: float, across: int) -> float:
     """Width of a panel in pixels."""
-    return (pixels_across(ends) - (columns - 1) * gap(shape, ends)) / columns
+    return (pixels_across(ends, across) - (columns - 1) * gap(shape, ends, across)) / columns
 
 
-def gap(shape: LayerCurves, ends: float) -> float:
+def gap(shape: LayerCurves, ends: float, across: int) -> float:
     """Pixels between the panels of a row."""
     units = {panel.y_title or shape.y_title for panel in shape.panels}
-    return min((70 if len(units) > 1 else 44) + ends, 0.4 * pixels_across(ends))
+    return min((84 if len(units) > 1 else 44) + ends, 0.4 * pixels_across(ends, across))
 
 
 def x_range(shape: LayerCurves) -> tuple[float, float]:

@@ -16,6 +16,7 @@ from icl_mech.plots.axes import (
     RIGHT,
     ROW,
     SMALL,
+    USUAL,
     Axes,
     axes_of,
     gap,
@@ -26,7 +27,7 @@ from icl_mech.plots.axes import (
     stretch_rows,
     width_of,
 )
-from icl_mech.plots.labels import size, wrapped
+from icl_mech.plots.labels import CHARACTER, size, wrapped
 from icl_mech.plots.style import (
     INK,
     LOOKS,
@@ -50,19 +51,23 @@ from icl_mech.plots.traces import (
 from icl_mech.shapes import LayerCurves
 
 
-def layer_curves(shape: LayerCurves) -> go.Figure:
+def layer_curves(shape: LayerCurves, across: int = USUAL) -> go.Figure:
     """Curves with bands of the same colour, their baselines as outlines, named at the ends of the lines.
 
     Annotations that name curves have `name="curve"`, those of other lines `name="end"`; a page that is too
     narrow for them shows a legend instead. `layout.meta["above"]` is the number of pixels used above the axes.
+
+    Args:
+        shape: The curves.
+        across: Width of the figure for which names are wrapped and panels arranged, in pixels.
     """
     columns = min(len(shape.panels) or 1, shape.columns)
-    axes = axes_of(shape, columns)
+    axes = axes_of(shape, columns, across)
     rows = math.ceil(len(axes) / columns)
     texts = [size(name.lines)[0] for ax in axes for name in ax.names]
     ends = max(texts) + LEAD - RIGHT / 2 if texts else 0.0
-    if columns > 1 and width_of(shape, columns, ends) < NARROWEST:
-        return layer_curves(replace(shape, columns=columns - 1))
+    if columns > 1 and width_of(shape, columns, ends, across) < NARROWEST:
+        return layer_curves(replace(shape, columns=columns - 1), across)
     height = max(float(ONE if rows == 1 else ROW), *(ax.tall + 10 for ax in axes))
     above, between = pixels_above(shape), pixels_above(shape) + BELOW
     total = rows * height + (rows - 1) * between
@@ -70,19 +75,23 @@ def layer_curves(shape: LayerCurves) -> go.Figure:
         rows=rows,
         cols=columns,
         specs=_specs(len(axes), rows, columns),
-        horizontal_spacing=gap(shape, ends) / pixels_across(ends) if columns > 1 else 0,
+        horizontal_spacing=gap(shape, ends, across) / pixels_across(ends, across)
+        if columns > 1
+        else 0,
         vertical_spacing=between / total if rows > 1 else 0,
     )
     for ax in axes:
         _draw(fig, shape, ax, height)
-        _name(fig, ax, width_of(shape, columns, ends), height)
+        _name(fig, ax, width_of(shape, columns, ends, across), height)
+    units = [ax.panel.y_title or shape.y_title for ax in axes]
+    lines = max(len(wrapped(unit, int(height / CHARACTER))) for unit in units)
     note = _note(shape)
     base = layout(shape.title, note)
     top = heading(note) + above
     fig.update_layout(**base)
     fig.update_layout(
         height=total + top + BELOW,
-        margin={"l": LEFT, "r": RIGHT + ends, "t": top, "b": BELOW},
+        margin={"l": LEFT + 16 * (lines - 1), "r": RIGHT + ends, "t": top, "b": BELOW},
         meta={"above": above},
     )
     return fig
@@ -164,7 +173,7 @@ def _draw(fig: go.Figure, shape: LayerCurves, axes: Axes, height: float) -> None
     unit = axes.panel.y_title or shape.y_title
     before = shape.panels[axes.number - 1].y_title or shape.y_title if axes.number else ""
     if axes.column == 1 or unit != before:
-        y["title"] = axis_title("<br>".join(map(shown, wrapped(unit, 44))))
+        y["title"] = axis_title("<br>".join(map(shown, wrapped(unit, int(height / CHARACTER)))))
     fig.update_xaxes(**x, **axes.place)
     fig.update_yaxes(**y, tickformat=".0%" if shape.percent else None, **axes.place)
 

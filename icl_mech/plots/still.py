@@ -163,7 +163,7 @@ class _Still:
         cross = self.scales[axis.anchor or ("y" if across else "x")]
         at, far = (cross.stop, cross.start) if axis.side == "top" else (cross.start, cross.stop)
         away = 1 if across and axis.side != "top" else -1
-        ticks = _ticks(axis, scale)
+        ticks = _ticks(axis, scale, 80 if across else 40)
         size, svg, room = axis.tickfont.size or 13, "", 0.0
 
         def line(where: float, start: float, stop: float, colour: str) -> str:
@@ -409,14 +409,16 @@ def _reaching(trace: Part, side: str) -> list[Any]:
     return [*values, *sum(ends, ())]
 
 
-def _ticks(axis: Part, scale: Scale) -> list[tuple[float, str]]:
-    """Position in pixels and text of each tick."""
+def _ticks(axis: Part, scale: Scale, least: int = 40) -> list[tuple[float, str]]:
+    """Position in pixels and text of each tick, which are about this far apart at least."""
     if axis.tickvals is not None:
         values = list(axis.tickvals)
     else:
+        # As plotly chooses them: by the length of the axis.
         low, high = sorted((scale.low, scale.high))
-        size = 10.0 ** np.floor(np.log10((high - low) / 5))
-        step = next(factor * size for factor in (1, 2, 5, 10) if factor * size >= (high - low) / 6)
+        rough = (high - low) / (np.clip(abs(scale.stop - scale.start) / least, 4, 9) + 1)
+        size = 10.0 ** np.floor(np.log10(rough))
+        step = next(factor * size for factor in (2, 5, 10) if factor * size >= rough)
         values = [step * i for i in range(int(np.ceil(low / step)), int(high / step + 1e-9) + 1)]
     form = ".0%" if "%" in (axis.tickformat or "") else ".4g"
     texts = axis.ticktext or [f"{v + 0.0:{form}}".replace("-", "\N{MINUS SIGN}") for v in values]

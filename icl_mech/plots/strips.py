@@ -7,6 +7,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
+from icl_mech.plots.labels import CHARACTER
 from icl_mech.plots.pieces import NOTHING
 from icl_mech.plots.style import INK, LOOKS, PAGE, QUIET, SCALE, layout, shown, steps
 from icl_mech.shapes import Meaning, TokenStrips
@@ -14,6 +15,9 @@ from icl_mech.shapes.tokens import MANY
 
 ACROSS = 88
 """Maximum characters of a line."""
+
+MARGIN = 24
+"""Pixels at the left and the right."""
 
 LINE = 25
 """Height of a line, in pixels."""
@@ -88,7 +92,7 @@ def token_strips(shape: TokenStrips) -> go.Figure:
     fig.update_layout(
         xaxis={**hidden, "range": [-0.8, ACROSS - 0.2]},
         yaxis={**hidden, "range": [count - 0.4, -0.6]},
-        margin={"t": 78 + above, "l": 24, "r": 24, "b": bottom},
+        margin={"t": 78 + above, "l": MARGIN, "r": MARGIN, "b": bottom},
         height=78 + above + bottom + LINE * count,
         meta={"above": above},
     )
@@ -111,6 +115,11 @@ def _ground(shape: TokenStrips, pieces: list[Piece], row: Row, highest: float) -
         "thickness": 12,
         "outlinewidth": 0,
         "ticks": "",
+        # Beside a few lines of text there is room for the ends, beside a single one for one of them.
+        "tickvals": [[highest], [0, highest], [0, highest]][pieces[-1].line]
+        if pieces[-1].line < 3
+        else None,
+        "tickformat": ".2~g",
         "tickfont": {"color": QUIET.light, "size": 11},
     }
     laid = zip(_lines(pieces, pieces), _lines(pieces, row), _lines(pieces, hovers), strict=True)
@@ -204,9 +213,11 @@ class _Rows:
             for name, step_args in zip(names, args, strict=True)
         ]
         font = {"color": QUIET.light, "size": 11}
+        # Labels are centred on the ends of the slider.
+        half = max(0.0, CHARACTER * max(len(names[0]), len(names[-1])) / 2 - MARGIN)
         settings = {
             "active": active,
-            "pad": {"t": 16},
+            "pad": {"t": 16, "l": half, "r": half},
             "minorticklen": 0,
             "font": font,
             "steps": steps,

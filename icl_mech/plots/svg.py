@@ -13,7 +13,8 @@ import numpy.typing as npt
 LINE, LETTER = 16, 6.6
 """Height of a line of text and width of a letter, in pixels."""
 
-DASHES = {"dash": "7 4", "dot": "2 3", "dashdot": "7 3 2 3", "longdash": "11 5"}
+DASHES = {"dash": "9 9", "dot": "3 3", "dashdot": "9 3 3 3", "longdash": "15 15"}
+"""Those of plotly, for lines of at most three pixels."""
 
 Number = int | float
 

@@ -73,6 +73,12 @@ WIDTH = 780
 LONGEST = 18
 """Maximum characters of a word in the widest cell."""
 
+PROBABILITIES = [0, 0.25, 0.5, 0.75, 1]
+"""Ticks of the scale of probabilities."""
+
+FEW = 10
+"""Up to this number of layers, an axis has room for a short title and few ticks."""
+
 NARROWEST = 64.0
 """Minimum width of a column, in pixels; a figure with many columns is wider than a page, and scrolls."""
 
@@ -105,7 +111,7 @@ def lens_table(shape: LensTable) -> go.Figure:
             range=[-0.5, n_columns - 0.5],
         ),
         yaxis=axis(
-            "read after layer (0: the embedding)",
+            "read after layer (0: the embedding)" if n_layers > FEW else "layer",
             range=[n_layers - 0.5, -0.5],
             tickvals=list(range(n_layers)) if n_layers <= 50 else None,
             showgrid=False,
@@ -153,7 +159,10 @@ def _words(shape: LensTable, longest: int, share: float, *, size: int) -> go.Hea
             "xanchor": "left",
             "thickness": 12,
             "outlinewidth": 0,
-            "tickvals": [0, 0.25, 0.5, 0.75, 1] if shape.shades is None else None,
+            "tickvals": PROBABILITIES[:: 1 if n_layers > FEW else 4]
+            if shape.shades is None
+            else None,
+            "nticks": 0 if n_layers > FEW else 2,
         },
         hovertemplate="<b>after layer %{y}, %{customdata[0]}</b><br>%{customdata[1]}"
         + f"<br>{shape.quantity} %{{z}}" * (shape.shades is not None)

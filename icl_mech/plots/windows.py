@@ -12,6 +12,7 @@ from icl_mech.plots.style import (
     QUIET,
     Look,
     axis,
+    heading,
     layer_ticks,
     layout,
     look,
@@ -22,6 +23,9 @@ from icl_mech.shapes import Windows
 
 ROW = 250
 """Height of a row of axes, in pixels."""
+
+ABOVE = 16
+"""Height of the names of levels above the axes, in pixels."""
 
 INSET = 0.42
 """Extension of a bar beyond the centres of its first and last layer."""
@@ -37,22 +41,23 @@ def windows(shape: Windows) -> go.Figure:
     ]
     columns = min(shape.columns, len(shape.names))
     rows = -(-len(headings) // columns)
+    above = ABOVE * any(shape.levels)
     fig = make_subplots(
         rows=rows,
         cols=columns,
-        subplot_titles=[heading[:1].upper() + heading[1:] for heading in map(shown, headings)],
+        subplot_titles=[text[:1].upper() + text[1:] for text in map(shown, headings)],
         horizontal_spacing=0.09,
-        vertical_spacing=(0.32 if columns == len(shape.names) else 0.44) / rows,
+        vertical_spacing=((0.32 if columns == len(shape.names) else 0.44) + above / ROW) / rows,
     )
-    for number_, heading in enumerate(fig.layout.annotations):
+    for number_, name in enumerate(fig.layout.annotations):
         left = fig.layout[f"xaxis{number_ + 1 if number_ else ''}"].domain[0]
-        heading.update(x=left, xanchor="left", yshift=4, font={"size": 13, "weight": 600})
+        name.update(x=left, xanchor="left", yshift=4 + above, font={"size": 13, "weight": 600})
     for place in range(len(headings)):
         width, measure = widths[place // len(shape.names)], place % len(shape.names)
         cell = {"row": place // columns + 1, "col": place % columns + 1}
         _axes(fig, shape, width, measure, cell)
-    fig.update_layout(**layout(shape.title, shape.note, height=150 + ROW * rows))
-    fig.update_layout(margin={"l": 60, "r": 30, "b": 60})
+    fig.update_layout(**layout(shape.title, shape.note, height=150 + (above + ROW) * rows))
+    fig.update_layout(margin={"l": 60, "r": 30, "b": 60, "t": heading(shape.note) + 30 + above})
     return fig
 
 
@@ -66,6 +71,7 @@ def _axes(fig: go.Figure, shape: Windows, width: int, measure: int, place: dict[
     starts = sorted(shape.first[i] for i in inside)
     apart = all(b - a >= width for a, b in pairwise(starts))
     bottom, top = _range(shape, measure)
+    levels = shape.levels[measure] if shape.levels else ()
     for i in inside:
         _bar(fig, shape, measure, i, measure_look, place, band=apart)
     fig.add_scatter(
@@ -84,8 +90,22 @@ def _axes(fig: go.Figure, shape: Windows, width: int, measure: int, place: dict[
         **place,
     )
     # Plotly omits lines from axes on which nothing is drawn yet.
-    for height, text in shape.levels[measure] if shape.levels else ():
-        _level(fig, height, text, place)
+    for height, _ in levels:
+        _level(fig, height, place)
+    if levels:
+        # Above the axes: inside, bars of any height may be there.
+        fig.add_annotation(
+            x=0,
+            y=1,
+            xref="x domain",
+            yref="y domain",
+            text="dashed: " + ", ".join(shown(text) for _, text in levels),
+            font={"size": 11, "color": QUIET.light},
+            xanchor="left",
+            yanchor="bottom",
+            showarrow=False,
+            **place,
+        )
     ticks = layer_ticks(shape.n_layers)
     if apart and 1 < len(starts) <= 12:
         ticks = [*starts, max(shape.last[i] for i in inside)]
@@ -157,20 +177,9 @@ def _hover(shape: Windows, measure: int, i: int) -> str:
     return f"<b>{where}</b><br>{shown(shape.names[measure])} {value}{ends}"
 
 
-def _level(fig: go.Figure, height: float, text: str, place: dict[str, int]) -> None:
+def _level(fig: go.Figure, height: float, place: dict[str, int]) -> None:
     fig.add_hline(
-        y=height,
-        line={"color": LOOKS["reference"].light, "dash": "dash", "width": 1},
-        annotation={
-            "text": shown(text),
-            "font": {"size": 11, "color": QUIET.light},
-            "yshift": -2,
-            "yanchor": "top",
-            "xanchor": "right",
-            "x": 1,
-            "showarrow": False,
-        },
-        **place,
+        y=height, line={"color": LOOKS["reference"].light, "dash": "dash", "width": 1}, **place
     )
 
 

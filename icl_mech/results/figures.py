@@ -180,6 +180,8 @@ def points_of_few(shape: Shape, quantities: Mapping[str, Quantity]) -> Shape:
 def heatmap(found: Labelled, title: str, **more: Any) -> Grid:
     """Numbers over two axes as a map; its colour scale is centred on 0 if any number is negative.
 
+    Layers are columns and heads rows, in whichever order the axes are.
+
     Args:
         found: Numbers over two axes: down and across.
         title: Of the figure.
@@ -192,16 +194,19 @@ def heatmap(found: Labelled, title: str, **more: Any) -> Grid:
         raise ResultError(
             f"{found.name} has the axes {found.dims}; a map needs two. Select with sel()."
         )
+    turned, ends = found.dims == ("layer", "head"), (found.values, found.low, found.high)
+    values, low, high = (end.T if turned else end for end in ends)
+    rows, columns = found.dims[:: -1 if turned else 1]
     given: dict[str, Any] = {
-        "row_title": found.dims[0],
-        "column_title": found.dims[1],
+        "row_title": rows,
+        "column_title": columns,
         "quantity": found.unit,
         "note": found.note,
-        "low": found.low,
-        "high": found.high,
-        "signed": bool((found.values < 0).any()),
+        "low": low,
+        "high": high,
+        "signed": bool((values < 0).any()),
     }
-    return Grid(title, found.values, **given | more)
+    return Grid(title, values, **given | more)
 
 
 def dots(

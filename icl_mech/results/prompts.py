@@ -80,7 +80,9 @@ def paired(
     return first, second, labels
 
 
-def basis(result: Record, prompts: str = "", quantity: str | None = None) -> str:
+def basis(
+    result: Record, prompts: str = "", quantity: str | None = None, over: str = "prompt"
+) -> str:
     """Note on the intervals of a result: number of prompts, conditions, and doubts.
 
     Args:
@@ -88,16 +90,17 @@ def basis(result: Record, prompts: str = "", quantity: str | None = None) -> str
         prompts: Description of the prompts, such as "24 pairs of prompts"; by default their number.
         quantity: The quantity whose intervals are checked for doubts; by default the main one, `""`
             for none.
+        over: The unit the numbers are averaged over, if it is not prompts.
     """
     origin, quantities = result.provenance, result.quantities()
     if not prompts:
         whole = origin.get("prompts", {}).get("count", 0)
         # A measurement may leave out some of the prompts it was given.
         count = next((estimated.count for estimated in quantities.values()), whole)
-        prompts = counted(count, "prompt")
+        prompts = counted(count, over)
     shown = quantities.get(next(iter(quantities), "") if quantity is None else quantity)
-    text = f"{prompts}, 95 % intervals over prompts{given(result)}"
-    return f"{text}{doubts([shown] if shown is not None else [])}"
+    doubt = doubts([shown] if shown is not None else []).replace("prompts", f"{over}s")
+    return f"{prompts}, 95 % intervals over {over}s{given(result)}{doubt}"
 
 
 def doubts(quantities: Iterable[Quantity]) -> str:

@@ -216,9 +216,7 @@ def _set_claim(expected: Expected) -> Claim:
             return None
         if beside:
             return result.beside_random(expected.name, expected.side)
-        return result.interval(
-            "change", measure="difference", side=expected.side, set=expected.name
-        )
+        return result.interval("change", side=expected.side, set=expected.name)
 
     def facts(run: Run) -> Facts | None:
         result: CompareHeadsResult = run[CompareHeadsResult]
@@ -273,7 +271,7 @@ def _carried(expected: Expected) -> Effect:
         return (-changes if true else changes), with_true - without
 
     what = "what true demonstrations add" if true else "the harm of false demonstrations"
-    return ratio(f"share of {what} that the {expected.name} heads carry, logits", parts)
+    return ratio(f"fraction of {what} that the {expected.name} heads carry, logits", parts)
 
 
 def _harm(run: Run) -> Interval:

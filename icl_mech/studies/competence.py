@@ -221,7 +221,7 @@ def _more_right(over: str) -> Callable[[Run], Interval | None]:
 def _enough(baseline: str, over: str, loss: str) -> Effect:
     """The effect that demonstrations remove enough of a baseline's loss, or give more right answers than it."""
     return ratio(
-        f"share of the {loss} that demonstrations remove",
+        f"fraction of the {loss} that demonstrations remove",
         lambda run: _removed(run, baseline),
         null=LEAST_GAIN,
         opposite=0.0,

@@ -69,7 +69,7 @@ CONTEXT = Claim(
     "edge_cuts",
     needs=(*DOES, *TAUGHT),
     share=carried(
-        "share of what demonstrations add that goes between them early", "contextualise", "early"
+        "fraction of what demonstrations add that goes between them early", "contextualise", "early"
     ),
     one=True,
 )
@@ -79,7 +79,9 @@ AGGREGATE = Claim(
     "edge_cuts",
     needs=DOES,
     share=carried(
-        "share of what demonstrations add that the target reads from them late", "aggregate", "late"
+        "fraction of what demonstrations add that the target reads from them late",
+        "aggregate",
+        "late",
     ),
     one=True,
 )

@@ -139,7 +139,9 @@ AGGREGATION = Claim(
     "isolation",
     needs=DOES,
     share=carried(
-        "share of what demonstrations add that label words must collect early", "collect", "early"
+        "fraction of what demonstrations add that label words must collect early",
+        "collect",
+        "early",
     ),
     words=sentences("label_words", "shallow_aggregation", _early),
 )
@@ -163,7 +165,9 @@ READING = Claim(
     "edge_cuts",
     needs=DOES,
     share=carried(
-        "share of what demonstrations add that the target reads from label words", "anchors", "all"
+        "fraction of what demonstrations add that the target reads from label words",
+        "anchors",
+        "all",
     ),
     words=sentences("label_words", "reading", _reading),
 )
@@ -211,7 +215,7 @@ EXTRACTION = Claim(
     "edge_cuts",
     needs=DOES,
     share=carried(
-        "share of what demonstrations add that the target reads from label words late",
+        "fraction of what demonstrations add that the target reads from label words late",
         "anchors",
         "late",
     ),

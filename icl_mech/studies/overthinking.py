@@ -208,7 +208,7 @@ def _still_read(run: Run) -> Interval | None:
 
 
 STILL_READ = Effect(
-    "share of answers that change with the target cut off from false demonstrations after the first quarter",
+    "fraction of answers that change with the target cut off from false demonstrations after the first quarter",
     _still_read,
     ends=(0.0, 1.0),
 )

@@ -118,7 +118,7 @@ def _closed(run: Run) -> Interval | None:
     return result.reduction(CHOSEN) if CHOSEN in result.conditions else None
 
 
-CLOSED = Effect("share of the harm that these heads carry", _closed)
+CLOSED = Effect("fraction of the harm that these heads carry", _closed)
 
 MATCHING = Effect(
     "matching of the chosen heads",

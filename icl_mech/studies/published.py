@@ -253,7 +253,7 @@ def overthinking_numbers(results: Mapping[str, Result]) -> PublishedNumbers:
             closed = ablated.reduction("chosen heads")
             rows.append(
                 (
-                    "share of the gap that five heads close",
+                    "fraction of the gap that five heads close",
                     f"{GAP_REDUCTION['ratio_of_means'] / 100:.3f} "
                     f"(as published {GAP_REDUCTION['mean_of_ratios'] / 100:.3f})",
                     "no clear gap" if closed is None else said(closed),

@@ -19,7 +19,7 @@ from icl_mech.measurements.saliency.flow import FlowScores
 from icl_mech.metrics import Interval, one_more
 from icl_mech.results import Definition, Quantity, Result
 from icl_mech.results.judging import Controlled, Required, Status, required
-from icl_mech.shapes import LayerCurves, Panel
+from icl_mech.shapes import LayerCurves, Meaning, Panel
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -117,6 +117,7 @@ class UntrainedFlow(Result):
             rows += [torch.stack([middle[place], low[place], high[place]]), self.own[place]]
         values = torch.stack(rows)
         names = (f"untrained ({len(self.networks)})", "the model") * len(CURVES)
+        meanings: tuple[Meaning, ...] = ("label",)
         return LayerCurves(
             title="Compared with untrained networks",
             names=names,
@@ -125,7 +126,7 @@ class UntrainedFlow(Result):
             high=values[:, 2],
             y_title="fraction of the layer's saliency per edge",
             note="untrained: mean and range; the model: 95 % interval",
-            meanings=("label", "label") * len(CURVES),
+            meanings=meanings * len(names),
             nulls=tuple(range(0, len(names), 2)),
             panels=tuple(Panel(name, (2 * i, 2 * i + 1)) for i, name in enumerate(CURVES)),
             columns=3,

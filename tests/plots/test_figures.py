@@ -130,7 +130,9 @@ def test_windows_have_their_reference_levels():
     fig = figure(WINDOWS)
     dashed = [s for s in fig.layout.shapes if s.line.dash == "dash"]
     assert [(s.y0, s.yref) for s in dashed] == [(0.3, "y")]
-    assert "always “Sports”" in [note.text for note in fig.layout.annotations]
+    # Above the axes, where no bar is.
+    (note,) = (note for note in fig.layout.annotations if "always “Sports”" in note.text)
+    assert (note.yref, note.y, note.yanchor) == ("y domain", 1, "bottom")
 
 
 def test_dots_of_shares_have_the_whole_axis_and_one_line_for_equal_levels():

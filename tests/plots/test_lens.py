@@ -25,7 +25,8 @@ def test_layers_down_with_the_embedding_on_top():
     fig = figure(table())
     assert fig.layout.yaxis.range[0] > fig.layout.yaxis.range[1]
     assert list(fig.data[0].y) == [0, 1, 2]
-    assert "0: the embedding" in fig.layout.yaxis.title.text
+    assert fig.layout.yaxis.title.text == "layer"  # no room for more
+    assert "0: the embedding" in figure(table(layers=12)).layout.yaxis.title.text
 
 
 def test_cells_are_coloured_by_the_probability_of_the_first_word():

@@ -191,7 +191,7 @@ def test_published_numbers_stand_beside_these(anchors, planted):
     known, here = rows["calibrated accuracy, true demonstrations"]
     assert known == "0.66"
     assert here.startswith("1.00 [0.")
-    assert rows["share of the gap that five heads close"][0].startswith(
+    assert rows["fraction of the gap that five heads close"][0].startswith(
         "0.333 (as published 0.390)"
     )
     table = {name: known for name, known, _ in anchors.published.rows}

@@ -17,7 +17,7 @@ import torch
 
 from icl_mech._typing import Float, Tensor
 from icl_mech.checking import Called, Count, Heads, Natural
-from icl_mech.errors import RunError
+from icl_mech.errors import ResultError, RunError, near_matches
 from icl_mech.interventions import Intervention, ZeroHeads
 from icl_mech.interventions.zeroing import Kind
 from icl_mech.measurements.base import Pair, PairMeasurement, Variants
@@ -30,7 +30,7 @@ from icl_mech.metrics import Interval
 from icl_mech.metrics.means import beyond_draws
 from icl_mech.models import LanguageModel, ModelInfo
 from icl_mech.prompts import ANSWER_KINDS
-from icl_mech.results import Definition, Quantity, Result, quantity
+from icl_mech.results import Definition, Quantity, Result
 from icl_mech.results.judging import Status, jointly, judged
 from icl_mech.results.quantities import kept
 
@@ -114,15 +114,11 @@ class CompareHeadsResult(Result):
     shows: ClassVar[tuple[str, ...]] = ("ablation", "overlap")
     definitions: ClassVar[tuple[Definition, ...]] = (OVERLAP, ALONE)
 
-    axis_labels: ClassVar[Mapping[str, str | Sequence[str]]] = {
-        "measure": MEASURES,
-        "side": SIDES,
-        "set": "ablated",
-    }
+    axis_labels: ClassVar[Mapping[str, str | Sequence[str]]] = {"side": SIDES, "set": "ablated"}
 
     change: Float[Tensor, "batch measure side set"]
     random: Float[Tensor, "batch measure side set draw"]
-    plain: Float[Tensor, "batch measure side"] = quantity("logits, or fraction right")
+    plain: Float[Tensor, "batch measure side"]
     sets: tuple[str, ...]
     heads: tuple[tuple[Head, ...], ...]
     alone: tuple[tuple[Head, ...], ...]
@@ -145,16 +141,29 @@ class CompareHeadsResult(Result):
         return tuple(name for name, alone in zip(self.sets, self.alone, strict=True) if alone)
 
     def quantities(self) -> dict[str, Quantity]:
-        """Changes without each set's heads, and without random heads, averaged over the draws."""
+        """Changes without each set's heads, and without random heads, averaged over the draws; values without ablation.
+
+        `change`, `random` and `plain` are logit differences; `correct_change`, `random_correct_change` and
+        `plain_correct` are fractions of right answers.
+        """
         inside = torch.tensor([bool(alone) for alone in self.alone])
-        if not bool(inside.any()):
-            return super().quantities()
-        dims, unit = ("measure", "side", "set"), "change (logits, or fraction right)"
-        change, random = self.change[..., inside], self.random[..., inside, :].mean(-1)
-        return {
-            "change": Quantity(dims, change, unit=unit),
-            "random": Quantity(dims, random, unit=unit),
-            **super().quantities(),
+        dims, logits, right = ("side", "set"), "logit difference", "fraction right"
+        quantities = {}
+        if bool(inside.any()):
+            change, random = self.change[..., inside], self.random[..., inside, :].mean(-1)
+            quantities = {
+                "change": Quantity(dims, change[:, 0], unit=f"change of the {logits}"),
+                "random": Quantity(dims, random[:, 0], unit=f"change of the {logits}"),
+                "correct_change": Quantity(
+                    dims, change[:, 1], unit=f"change of the {right}", kind="change"
+                ),
+                "random_correct_change": Quantity(
+                    dims, random[:, 1], unit=f"change of the {right}", kind="change"
+                ),
+            }
+        return quantities | {
+            "plain": Quantity(("side",), self.plain[:, 0], unit=logits),
+            "plain_correct": Quantity(("side",), self.plain[:, 1], unit=right, kind="outcome"),
         }
 
     def beside_random(
@@ -170,7 +179,11 @@ class CompareHeadsResult(Result):
         """
         if name in self.sets and name not in self.ablated:
             return None
-        self.interval("change", measure=measure, side=side, set=name)  # rejects unknown names
+        self.interval("change", side=side, set=name)  # rejects unknown names
+        if measure not in MEASURES:
+            raise ResultError(
+                f"measure={measure!r} is not available. {near_matches(measure, MEASURES)}"
+            )
         m, s, place = MEASURES.index(measure), SIDES.index(side), self.sets.index(name)
         return beyond_draws(self.change[:, m, s, place], self.random[:, m, s, place])
 
@@ -193,7 +206,7 @@ class CompareHeadsResult(Result):
         )
 
     def _change(self, name: str, side: str) -> Interval:
-        return self.interval("change", measure="difference", side=side, set=name)
+        return self.interval("change", side=side, set=name)
 
     @property
     def status(self) -> Status:

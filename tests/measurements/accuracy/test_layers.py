@@ -274,13 +274,7 @@ def test_reference_intervals_are_those_of_the_drawing_the_table_and_every_number
         low, high = scores.mean(1) - half, scores.mean(1) + half
         drawn = found.drawing(metric)
         assert_close(torch.stack([drawn.low[:2], drawn.high[:2]]), torch.stack([low, high]))
-        if metric == "calibrated":
-            assert drawn.names[2:] == ("gap",)
-            gap = found.sel("gap")
-            shown = torch.stack([drawn.values[2], drawn.low[2], drawn.high[2]])
-            assert_close(shown, torch.stack([gap.values, gap.low, gap.high]))
-        else:
-            assert len(drawn.values) == 2
+        assert len(drawn.values) == 2
         cell = found.interval(metric, side="false", layer=2)
         assert cell == pytest.approx(tuple(float(end[1, 2]) for end in (scores.mean(1), low, high)))
         table = found.to_pandas()
@@ -290,8 +284,14 @@ def test_reference_intervals_are_those_of_the_drawing_the_table_and_every_number
 
 def test_figures_of_a_page(planted):
     shown = planted.figures()
-    assert [figure.show for figure in shown] == ["calibrated", "permuted", "plain", "label_space"]
-    calibrated, permuted, plain, space = shown
+    assert [figure.show for figure in shown] == [
+        "calibrated",
+        "gap",
+        "permuted",
+        "plain",
+        "label_space",
+    ]
+    calibrated, gap, permuted, plain, space = shown
     last = {
         metric: [said(planted.interval(metric, side=side, layer=4)) for side in ("true", "false")]
         for metric in METRICS
@@ -304,11 +304,14 @@ def test_figures_of_a_page(planted):
         said(planted.final_gap),
     )
     assert f"is {last['permuted'][1]}" in permuted.answer
+    WORDS(gap.answer, "figures_page_5", *(f"{end:g}" for end in planted.critical))
     assert "above chance (0.33)" in permuted.answer
     WORDS(plain.answer, "figures_page_2", last["plain"][0], last["plain"][1])
     assert f"{last['label_space'][0]} with true" in space.answer
     drawn = planted.drawing()
-    assert [panel.curves for panel in drawn.panels] == [(0, 1), (2,)]
+    assert not drawn.panels  # one claim; the gap has a figure of its own
+    assert drawn.names == ("true demonstrations", "false demonstrations")
+    assert planted.drawing("gap").names == ("gap",)
     assert drawn.marks == ((float(planted.critical.value), "critical layer"),)
     for figure in shown:
         assert figure.question.endswith("?")

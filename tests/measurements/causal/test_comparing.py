@@ -49,6 +49,14 @@ def test_each_set_without_the_heads_of_the_others(model, pair, found):
     change = contrast(without, pair[1]) - contrast(plain, pair[1])
     assert_close(found.change[:, 0, 1, 0], change, atol=1e-4, rtol=1e-4)
     assert bool(found.change[..., 2].isnan().all())
+    assert {name: quantity.unit for name, quantity in found.quantities().items() if "bare" not in name} == {
+        "change": "change of the logit difference", "random": "change of the logit difference",
+        "correct_change": "change of the fraction right",
+        "random_correct_change": "change of the fraction right",
+        "plain": "logit difference", "plain_correct": "fraction right",
+    }  # fmt: skip
+    least, most = found.sel("correct_change").low.min(), found.sel("correct_change").high.max()
+    assert -1 <= least <= most <= 1
 
 
 def test_planted_induction_heads_do_what_the_others_do_not(found):
