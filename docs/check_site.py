@@ -104,7 +104,10 @@ def main() -> None:
     faults = local_faults(pages)
     if given.external:
         faults += external_faults(pages)
-    print("\n".join(faults) or f"{len(pages)} pages, all internal links work, all placeholders are filled")
+    print(
+        "\n".join(faults)
+        or f"{len(pages)} pages, all internal links work, all placeholders are filled"
+    )
     sys.exit(bool(faults))
 
 

@@ -43,7 +43,10 @@ def test_a_sound_site_has_no_faults(tmp_path):
         ('<script src="https://cdn.example.org/x.js"></script>', "loads https cdn"),
         ('<link rel="stylesheet" href="//cdn.example.org/x.css">', "cdn example org"),
         ('<img src="missing.png">', "missing png leads"),
-        ("<code><span>{{</span> <span>ot.chosen_on</span> <span>}}</span></code>", "shows placeholder"),
+        (
+            "<code><span>{{</span> <span>ot.chosen_on</span> <span>}}</span></code>",
+            "shows placeholder",
+        ),
         ("<p>{% if x %}</p>", "shows statement"),
     ],
 )

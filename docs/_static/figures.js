@@ -85,7 +85,7 @@
 
   // Titles of axes and panels in lines that a phone has room for, names of neighbouring columns in one.
   function lined({layout}, across) {
-    const names = Math.max(0, ...panelsOf(layout).flatMap((own) => layout[`yaxis${own}`].ticktext ?? []).map((own) => own.length));
+    const names = Math.max(0, ...axesOf(layout).flatMap((own) => (own.anchor?.startsWith("x") && own.ticktext) || []).map((own) => own.length));
     const room = across - Math.max(layout.margin.l, 7 * names + 8) - layout.margin.r;
     for (const key of Object.keys(layout)) {
       const axis = layout[key];
