@@ -144,6 +144,16 @@ def test_examples_run_on_a_small_model(page, monkeypatch, tmp_path):
     run_examples(page, FEWER)
 
 
+@pytest.mark.parametrize("page", ["index.md", "../README.md"])
+def test_the_first_page_shows_the_explorer_and_the_page_of_a_study(page):
+    shown = re.findall(
+        r"!\[[^]]+\]\((?:docs/)?(images/[^)]+)\)", (DOCS / page).read_text(encoding="utf-8")
+    )
+    assert any(own.startswith("images/explorer/") for own in shown)
+    assert "images/demo.png" in shown
+    assert all((DOCS / own).is_file() for own in shown)
+
+
 def test_the_pages_are_filled_from_runs():
     numbers = json.loads((DOCS / "numbers.json").read_text(encoding="utf-8"))
     wanted = {

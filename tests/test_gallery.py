@@ -226,9 +226,8 @@ def test_the_page_leads_from_small_pictures_to_figures_and_on(gallery, entries):
         wrong, _, right = entry["wrongly"].partition("”")
         assert wrong.startswith("“"), name
         assert len(right.split()) > 5, name
-    assert (
-        "(gallery.md)" in (DOCS / "index.md").read_text(encoding="utf-8").split("](explorer.md)")[0]
-    )
+    ways = (DOCS / "index.md").read_text(encoding="utf-8").partition("## Where to go")[2]
+    assert "(gallery.md)" in ways.split("](explorer.md)")[0]
 
 
 def test_a_figure_that_a_notebook_does_not_hold_is_refused(gallery):
@@ -243,16 +242,80 @@ def test_small_pictures_have_the_colours_of_their_theme(gallery, entries):
 
     figure = gallery.figure_of(DOCS, entries["flow"])
     for theme in ("light", "dark"):
-        text = gallery.small(figure, theme == "dark")
+        text = gallery.small(figure, "LayerCurves", theme == "dark")
         assert text.startswith("<svg ")
         assert len(text) < 60_000
         assert getattr(LOOKS["label"], theme) in text
         other = {"light": "dark", "dark": "light"}[theme]
         assert getattr(LOOKS["label"], other) not in text
-    cut = gallery.figure_of(DOCS, entries["edge_cuts"])
-    assert gallery.small(cut).count("these edges") == 3
-    assert ">0.2<" not in gallery.small(cut)  # of the place that no panel stands in
-    assert "probable next word" not in gallery.small(gallery.figure_of(DOCS, entries["top_words"]))
+
+
+def test_small_pictures_can_be_read(gallery, entries):
+    for name, entry in entries.items():
+        text = gallery.small(gallery.figure_of(DOCS, entry), entry["shape"])
+        assert f'width="{gallery.ACROSS}"' in text, name  # drawn at the size at which it is shown
+        sizes = [float(size) for size in re.findall(r'font-size="([\d.]+)"', text)]
+        assert min(sizes, default=12) >= 10, name
+        assert not any(
+            title in text for title in gallery.titles(gallery.figure_of(DOCS, entry)) if title
+        ), name
+
+
+def test_small_pictures_show_one_panel_and_the_last_layers(gallery, entries):
+    found = [
+        gallery.small(gallery.figure_of(DOCS, entries[name]), entries[name]["shape"])
+        for name in ("edge_cuts", "top_words")
+    ]
+    assert found[0].count(">early<") == 1
+    assert ">stick<" in found[1]
+
+
+PAPERS = {"label_words": ("lw", 6), "overthinking": ("ot", 8)}
+"""Guides to the papers: their run, and how many figures they show."""
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_guides_to_papers_show_the_figures_of_their_run(gallery, name):
+    run, count = PAPERS[name]
+    text = (DOCS / "guides" / f"{name}.md").read_text(encoding="utf-8")
+    shown = re.findall(r":::\{figure-from\} guides/(\w+)\.json\n(.+?)\n:::", text, re.DOTALL)
+    assert len(shown) == count
+    assert {f"{own}.json" for own, _ in shown} == {
+        path.name for path in (DOCS / "figures" / "guides").glob(f"{run}_*.json")
+    }
+    for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
+        plotted = len(re.findall(r"\.plot\(\)$", section, re.MULTILINE))
+        assert section.count(":::{figure-from}") >= plotted, section.splitlines()[0]
+        assert not section.startswith("Figure ") or plotted, section.splitlines()[0]
+    numbers = json.loads((DOCS / "numbers.json").read_text(encoding="utf-8"))
+    for own, _ in shown:
+        figure = json.loads((DOCS / "figures" / "guides" / f"{own}.json").read_text())
+        note = gallery.titles(figure)[1]
+        assert re.match(
+            rf"({numbers[run]['n']}|{numbers['ot']['zeroed_n']}) (pairs|prompts)|prompt 0|dark",
+            note,
+        )
+
+
+def test_figures_of_guides_have_the_numbers_of_the_text(gallery):
+    numbers = json.loads((DOCS / "numbers.json").read_text(encoding="utf-8"))
+    layers, flow = (
+        {
+            trace["name"]: gallery.plain(trace)["y"]
+            for trace in json.loads((DOCS / "figures" / "guides" / f"{own}.json").read_text())[
+                "data"
+            ]
+            if "lines" in (trace.get("mode") or "") and trace.get("name")
+        }
+        for own in ("ot_layer_accuracy", "lw_flow")
+    )
+    for side in ("true", "false"):
+        assert numbers["ot"][side].startswith(f"{layers[f'{side} demonstrations'][-1]:.2f} [")
+    early, late = (
+        next(flow[name] for name in flow if name.startswith(own)) for own in ("S_wp", "S_pq")
+    )
+    assert numbers["lw"]["wp_first"].startswith(f"{sum(early[:10]) / 10:.2f} [")
+    assert numbers["lw"]["pq_last"].startswith(f"{sum(late[20:]) / 10:.2f} [")
 
 
 @pytest.mark.parametrize("name", GUIDES)

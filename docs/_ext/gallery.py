@@ -49,8 +49,14 @@ and takes seconds to a few minutes on a laptop.
 """
 
 
-NARROWEST, WIDEST = 520, 860
-"""Widths in pixels of a figure before it is scaled down to a thumbnail: low figures need less width."""
+ACROSS, HIGH = 320, 190
+"""Size of a thumbnail in pixels, about that at which it is shown."""
+
+LETTERS = 48
+"""Letters of names that an axis of a thumbnail has room for."""
+
+CROPPED = {"LensTable": (5, 7), "TokenStrips": (40, 7)}
+"""Columns and rows of words that a thumbnail has room for: the last of a table by token and layer, the first of a prompt."""
 
 
 def entries(docs: Path) -> dict[str, dict[str, Any]]:
@@ -107,26 +113,71 @@ def in_the_dark(text: str) -> str:
     return re.sub(r"#[0-9a-fA-F]{6}\b", lambda own: dark.get(own[0].lower(), own[0]), text)
 
 
-def small(figure: dict[str, Any], dark: bool = False) -> str:
-    """A thumbnail as SVG, without the title, which is shown below it."""
+def small(figure: dict[str, Any], shape: str, dark: bool = False) -> str:
+    """A thumbnail as SVG: the first panel of a figure, without the names in it; its entry's title is shown below."""
     text = json.dumps(figure)
     own = plain(json.loads(in_the_dark(text) if dark else text))
-    kept = go.Figure({name: own[name] for name in ("data", "layout")})
-    layout = kept.layout
-    above = max(0, (layout.margin.t or 100) - 50)
-    if layout.sliders or kept.data[0].type == "table":
-        above = 0
-    height = (layout.height or 420) - above
-    layout.update(title=None, height=height, width=min(WIDEST, max(NARROWEST, 1.8 * height)))
-    layout.margin.t = (layout.margin.t or 100) - above
-    if kept.data[0].type != "table":
-        for side in "xy":  # plotly does not draw the axes of an empty subplot
-            used = {trace[f"{side}axis"] or side for trace in kept.data}
-            for axis in [name for name in own["layout"] if name.startswith(f"{side}axis")]:
-                if axis.replace("axis", "") not in used:
-                    layout[axis].visible = False
-    found = still(kept, "")
+    layout = own["layout"]
+    kept = {
+        name: layout.get(name) for name in ("font", "template", "paper_bgcolor", "plot_bgcolor")
+    }
+    kept |= {"width": ACROSS, "height": HIGH, "margin": {"l": 40, "r": 12, "t": 10, "b": 28}}
+    traces = [
+        trace
+        for trace in own["data"]
+        if trace.get("visible", True) is True
+        and (trace.get("xaxis", "x"), trace.get("yaxis", "y")) == ("x", "y")
+    ]
+    if shape == "Table":
+        traces = [first_rows(traces[0])]
+        kept["margin"] = dict.fromkeys("lrtb", 4)
+    else:
+        x, y = (tidy(layout[f"{side}axis"], side) for side in "xy")
+        if shape in CROPPED:
+            across, high = CROPPED[shape]
+            right, bottom = x["range"][1], y["range"][0]
+            if shape == "LensTable":
+                x["range"], y["range"] = [max(right - across, -0.5), right], [bottom, bottom - high]
+            else:
+                x["range"], y["range"] = [-0.5, across], [min(bottom, high), -0.6]
+            x["showticklabels"] = y["showticklabels"] = False
+            kept["margin"] = dict.fromkeys("lrtb", 4)
+        shapes = [
+            part for part in layout.get("shapes", ()) if part.get("xref", "x") in ("x", "x domain")
+        ]
+        kept |= {"xaxis": x, "yaxis": y, "shapes": shapes}
+    for trace in traces:
+        if trace["type"] == "heatmap":
+            trace["showscale"] = False
+            if shape not in CROPPED and len(trace["z"][0]) > 6:
+                trace.pop("texttemplate", None)
+    found = still(go.Figure({"data": traces, "layout": kept}), "")
     return in_the_dark(found) if dark else found
+
+
+def tidy(axis: dict[str, Any], side: str) -> dict[str, Any]:
+    """An axis of a thumbnail: over its whole width, with names only where they are short enough."""
+    own = {**axis, "title": None, "domain": [0, 1], "scaleanchor": None}
+    names = [re.sub("<[^>]+>", "", name) for name in own.get("ticktext") or ()]
+    letters = (
+        sum(map(len, names)) if side == "x" else 8 * len(names)
+    )  # a line is as high as that is wide
+    if letters > LETTERS:
+        own |= {"showticklabels": False, "ticktext": None, "automargin": False}
+    elif names:
+        own["ticktext"] = [name if len(name) <= 12 else f"{name[:11]}…" for name in names]
+    return own
+
+
+def first_rows(table: dict[str, Any], columns: int = 3, rows: int = 5) -> dict[str, Any]:
+    """The upper left corner of a table."""
+    cells, header = table["cells"], table["header"]
+    return {
+        **table,
+        "columnwidth": table["columnwidth"][:columns],
+        "header": {**header, "values": header["values"][:columns]},
+        "cells": {**cells, "values": [own[:rows] for own in cells["values"][:columns]]},
+    }
 
 
 def pictures(app: Sphinx, *_: Any) -> None:
@@ -139,7 +190,7 @@ def pictures(app: Sphinx, *_: Any) -> None:
         figure = figure_of(docs, entry)
         for theme in ("light", "dark"):
             (folder / f"{name}-{theme}.svg").write_text(
-                small(figure, theme == "dark"), encoding="utf-8"
+                small(figure, entry["shape"], theme == "dark"), encoding="utf-8"
             )
 
 

@@ -83,30 +83,27 @@
     return lines;
   }, []).join("<br>");
 
-  // Titles of axes and panels in lines that a phone has room for, names of neighbouring columns in one.
-  function lined({layout}, across) {
-    const names = Math.max(0, ...panelsOf(layout).flatMap((own) => layout[`yaxis${own}`].ticktext ?? []).map((own) => own.length));
-    const room = across - Math.max(layout.margin.l, 7 * names + 8) - layout.margin.r;
-    for (const key of Object.keys(layout)) {
-      const axis = layout[key];
-      if (/^[xy]axis/.test(key) && axis.title?.text) axis.title.text = wrapped(axis.title.text, 30);
-      if (/^yaxis/.test(key)) axis.automargin = true;
-      delete axis?.scaleanchor;
+  // Titles of panels in lines that a phone has room for, and room above them; frames say which cells are meant.
+  function headed({layout}, across) {
+    const {l, r, t} = numbersOf(layout);
+    const names = axesOf(layout).flatMap((own) => (own.anchor?.startsWith("x") && own.ticktext) || []);
+    const room = across - Math.max(l, 7 * Math.max(0, ...names.map((own) => own.length)) + 8) - r;
+    layout.annotations = (layout.annotations ?? []).filter((own) => !own.textangle);
+    const titles = layout.annotations.filter((own) => / domain|paper/.test(own.xref) && own.xanchor === "left" && own.y === 1);
+    for (const own of titles) own.text = wrapped(own.text, room / LETTERS);
+    const high = titles.map((own) => (own.yshift ?? 0) + 17 * own.text.split("<br>").length + 6);
+    const more = Math.max(0, ...high.map((own) => own - t));
+    layout.margin = {...layout.margin, t: t + more};
+    layout.height += more;
+  }
+
+  // Titles of axes in such lines, names that take what they need, and cells that need not be squares.
+  function lined({layout}) {
+    for (const axis of axesOf(layout)) {
+      if (axis.title?.text) axis.title.text = wrapped(axis.title.text, 30);
+      axis.automargin = true;
+      delete axis.scaleanchor;
     }
-    let last;
-    const kept = [];
-    for (const own of [...(layout.annotations ?? [])].sort((one, other) => one.x - other.x)) {
-      if (/ domain|paper/.test(own.xref) && own.x === 0) own.text = wrapped(own.text, room / LETTERS);
-      if (own.textangle === undefined || own.textangle === 0 || !/^x\d*$/.test(own.xref)) {
-        kept.push(own);
-        continue;
-      }
-      const [low, high] = layout[`xaxis${own.xref.slice(1)}`].range;
-      if (last?.xref === own.xref && ((own.x - last.x) / (high - low)) * room < 14) {
-        last.text = [last, own].map((each) => each.text.replace(/<\/?b>/g, "")).join(", ");
-      } else kept.push(last = own);
-    }
-    layout.annotations = kept;
   }
 
   const inWords = (figure) => figure.layout.sliders || figure.data[0]?.type === "table"
@@ -140,15 +137,17 @@
     const figure = {data: [], ...JSON.parse(swap(box.querySelector("script").textContent))};
     const div = box.querySelector(".drawn"), keys = box.querySelector(".keys");
     const cell = box.clientWidth, words = inWords(figure);
-    const across = Math.max(cell, words ? figure.layout.width ?? WORDS : 0), scale = cell / across;
+    const least = figure.data[0]?.type === "table" ? USUAL : figure.layout.width ?? WORDS;
+    const across = words ? Math.max(cell, least) : cell, scale = cell / across;
     figure.layout.height ??= 420;
     fill(keys, []);
     if (!words) {
+      if (across < NARROW) headed(figure, across);
       stacked(figure, across);
       const legend = figure.layout.showlegend && across < LEGEND;
       if (across < NARROW) {
         narrowed(figure, keys, across);
-        lined(figure, across);
+        lined(figure);
       }
       if (legend) keyed(figure, keys);
     }
@@ -156,11 +155,17 @@
     layout.paper_bgcolor = layout.plot_bgcolor = "rgba(0,0,0,0)";
     inside(layout);
     unclipped(layout);
-    div.style.zoom = scale;
     enlarging(box, scale);
+    div.style.transform = div.style.marginBottom = ""; // letters are measured at their own size
     div.style.minHeight = `${layout.height}px`;
     return Plotly.newPlot(div, {data: figure.data, layout, config, frames: figure.frames})
-      .then(() => box.classList.add("ready"));
+      .then(() => {
+        if (scale < 1) {
+          div.style.transform = `scale(${scale})`;
+          div.style.marginBottom = `${(scale - 1) * layout.height}px`;
+        }
+        box.classList.add("ready");
+      });
   }
 
   const boxes = [...document.querySelectorAll(".plotly-figure")];

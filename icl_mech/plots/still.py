@@ -23,6 +23,9 @@ ELSEWHERE = (
     "and reload the page."
 )
 
+ON_CELLS = "#111111", "#ffffff"
+"""Text on bright and on dark cells; no colours of a theme, for they follow the cell."""
+
 ACROSS, HIGH = 860, 450
 """Default width and height of a figure, in pixels."""
 
@@ -272,7 +275,7 @@ class _Still:
         if trace.texttemplate and trace.text is not None:
             size = trace.textfont.size or 12
             for i, j in np.ndindex(z.shape):
-                colour = PAGE.light if cells[i, j, :3].mean() < 130 else INK.light
+                colour = ON_CELLS[int(cells[i, j, :3].mean() < 130)]
                 where = places[0][j], places[1][i] + size / 3
                 text = str(trace.text[i][j] or "")
                 svg += words(text, *where, size=size, colour=colour, anchor="middle")

@@ -70,48 +70,122 @@ def visit(site, browser):
     assert not heard
 
 
-@pytest.mark.parametrize("path", KINDS.values(), ids=KINDS.keys())
-@pytest.mark.parametrize("width", [390, 1600])
-def test_a_page_fits_its_window(visit, path, width):
-    page = visit(path, width)
+WIDER = """() => {
+    const whole = document.documentElement, figures = [...document.querySelectorAll(".plotly-figure")];
+    const inner = box => Math.max(...[...box.querySelectorAll(".drawn, .main-svg")]
+        .map(own => own.getBoundingClientRect().right - box.getBoundingClientRect().right));
+    return [
+        ...[whole, ...figures, ...document.querySelectorAll(".cell_output pre")]
+            .filter(box => box.scrollWidth !== box.clientWidth),
+        ...figures.filter(box => inner(box) > 1),
+    ].map(box => `${box.tagName}.${box.className}: ${box.scrollWidth} in ${box.clientWidth}`);
+}"""
+"""What is wider than its cell: the page, figures, printed lines."""
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+def test_nothing_is_wider_than_its_cell_on_any_page(site, visit, width):
+    page = visit("index.html", width)
+    faults = {}
+    for path in sorted(site.rglob("*.html")):
+        page.goto(path.as_uri())
+        page.wait_for_function(DRAWN)
+        if found := page.evaluate(WIDER):
+            faults[path.relative_to(site).as_posix()] = found
+    assert not faults
+
+
+OVERLAPPING = """() => {
+    const found = [];
+    for (const ticks of document.querySelectorAll(".xaxislayer-above, .yaxislayer-above")) {
+        const across = ticks.classList.contains("xaxislayer-above");
+        const texts = [...ticks.querySelectorAll("text")].filter(own => own.getBoundingClientRect().width);
+        const boxes = texts.map(own => own.getBoundingClientRect());
+        for (let i = 1; i < texts.length; i++) {
+            const [one, other] = [boxes[i - 1], boxes[i]];
+            const turned = /rotate\\((?!0,)/.test(texts[i].getAttribute("transform") || "");
+            // Turned names may overlap as boxes, not as lines.
+            const apart = across ? Math.abs(other.x + other.width / 2 - one.x - one.width / 2) : 0;
+            const clash = turned && across ? apart < 10
+                : one.x < other.right - 1 && other.x < one.right - 1 && one.y < other.bottom - 2 && other.y < one.bottom - 2;
+            if (clash) found.push(`${texts[i - 1].textContent} | ${texts[i].textContent}`);
+        }
+    }
+    return found;
+}"""
+"""Names of ticks that lie on each other."""
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+def test_names_of_ticks_do_not_overlap(visit, width):
+    for path in ("gallery.html", "guides/label_words.html", "guides/overthinking.html"):
+        assert visit(path, width).evaluate(OVERLAPPING) == [], path
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+def test_panels_are_wide_enough_to_be_read(visit, width):
+    widths = """() => [...document.querySelectorAll(".plotly-figure:not(:has(button)) .drawn")]
+        .map(own => Object.entries(own._fullLayout).filter(([key]) => /^xaxis/.test(key)))
+        .filter(axes => axes.length > 1).flat().map(([, axis]) => Math.round(axis._length))"""
+    found = visit("gallery.html", width).evaluate(widths)
+    assert len(found) > 30
+    assert min(found) >= {1440: 240, 390: 150}[width], sorted(found)
+
+
+def test_a_figure_of_words_can_be_seen_at_its_own_size(visit):
+    page = visit("guides/lenses.html", 390)
+    figure = page.locator(".plotly-figure", has=page.locator("button")).first
+    drawn = figure.locator(".main-svg").first
+    small = drawn.bounding_box()["width"]
+    assert small <= 358
+    figure.get_by_role("button").click()
+    assert drawn.bounding_box()["width"] > 2 * small
     inside = page.evaluate("[document.documentElement.scrollWidth, window.innerWidth]")
-    assert inside[0] <= inside[1]
+    assert inside[0] == inside[1]
+    figure.get_by_role("button").click()
+    assert drawn.bounding_box()["width"] == small
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_figure_of_a_method_is_drawn_in_the_colours_of_the_theme(visit, scheme):
-    from icl_mech.plots.style import LOOKS
-
-    page = visit("reference/methods/flow_scores.html", scheme=scheme)
-    assert page.locator(".plotly-figure .scatterlayer .trace").count() >= 3
-    strokes = page.eval_on_selector_all(
-        ".plotly-figure .scatterlayer path.js-line", "lines => lines.map(line => line.style.stroke)"
+def found_by(page, site, words):
+    """Addresses that the search lists for some words, the first first."""
+    page.goto((site / "search.html").as_uri() + "?q=" + words.replace(" ", "+"))
+    page.wait_for_function(
+        "/found|did not match/.test(document.querySelector('.search-summary')?.textContent)"
     )
-    hexes = {"#" + "".join(f"{int(n):02x}" for n in re.findall(r"\d+", s)[:3]) for s in strokes}
-    assert getattr(LOOKS["label"], scheme) in hexes
+    return page.eval_on_selector_all(
+        "#search-results li a", "all => all.map(own => own.getAttribute('href'))"
+    )
 
 
-def test_pointing_at_a_figure_says_a_value(visit):
-    page = visit("reference/methods/flow_scores.html")
-    page.locator(".plotly-figure").scroll_into_view_if_needed()
-    box = page.locator(".plotly-figure .nsewdrag").first.bounding_box()
-    said = ""
-    for step in range(2, 60):
-        for height in (0.1, 0.3, 0.5, 0.7, 0.9):
-            page.mouse.move(box["x"] + box["width"] * step / 60, box["y"] + box["height"] * height)
-            said = " ".join(page.locator(".plotly-figure .hoverlayer").all_text_contents())
-            if said:
-                assert re.search(r"\d", said)
-                return
-    pytest.fail("no point of the figure answers")
-
-
-def test_search_finds_isolation_and_leads_there(visit):
-    page = visit("search.html?q=isolation")
+def test_search_finds_isolation_and_leads_there(site, visit):
+    page = visit("search.html")
+    found_by(page, site, "isolation")
     found = page.locator("#search-results li a", has_text=re.compile("isolation", re.IGNORECASE))
-    found.first.click()  # they come one after the other
+    found.first.click()
     page.wait_for_url(lambda address: "search.html" not in address)
     assert "isolat" in page.locator("article").inner_text().lower()
+
+
+TERMS = (
+    "attention knockout", "activation patching", "causal tracing", "logit lens", "tuned lens", "induction heads",
+    "function vectors", "task vectors", "path patching", "direct logit attribution", "saliency", "attention flow",
+    "information flow", "in-context learning", "few-shot", "few-shot calibration", "early exiting", "head ablation",
+    "zero ablation", "mean ablation", "residual stream", "multiple-choice", "verbalizer", "majority-class baseline",
+    "random-label baseline", "resample ablation", "attribution patching", "faithfulness", "causal mediation",
+    "interchange intervention", "prefix matching", "steering vector", "null model",
+)  # fmt: skip
+"""Of the field; the first page that the search gives says what a term means here and leads on."""
+
+
+def test_search_finds_the_terms_of_the_field(site, visit):
+    page = visit("search.html")
+    first = {term: (found_by(page, site, term) or [""])[0] for term in TERMS}
+    elsewhere = {term: place for term, place in first.items() if "glossary.html#term-" not in place}
+    assert not elsewhere
+    for name in {place.partition("#")[2] for place in first.values()}:
+        page.goto(f"{(site / 'glossary.html').as_uri()}#{name}")
+        said = page.locator(f"dt[id='{name}'] ~ dd").first
+        assert said.locator("a").count(), name
 
 
 def test_a_function_that_shares_its_name_with_a_module_is_shown_as_a_function(visit):
