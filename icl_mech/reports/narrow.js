@@ -61,7 +61,7 @@ function fill(keys, traces) {
       star: `<path d="M17 1l2 4 4 1-3 3 1 4-4-2-4 2 1-4-3-3 4-1z"/>`,
     };
     row.innerHTML = `<svg width="34" height="14" aria-hidden="true">`
-      + (lined ? `<path d="M0 7h34" stroke-width="2" stroke-dasharray="${dash}"/>` : "")
+      + (lined ? `<path d="M0 7h34" stroke-width="${trace.line?.width ?? 2}" stroke-dasharray="${dash}"/>` : "")
       + (trace.mode.includes("markers") ? signs[symbol] || signs.circle : "") + "</svg>";
     const svg = row.firstChild;
     svg.style.stroke = svg.style.fill = typeof colour === "string" ? colour : "currentColor";
