@@ -158,7 +158,7 @@ def width_of(shape: LayerCurves, columns: int, ends: float, across: int) -> floa
 def gap(shape: LayerCurves, ends: float, across: int) -> float:
     """Pixels between the panels of a row."""
     units = {panel.y_title or shape.y_title for panel in shape.panels}
-    return min((84 if len(units) > 1 else 44) + ends, 0.4 * pixels_across(ends, across))
+    return min((96 if len(units) > 1 else 60) + ends, 0.4 * pixels_across(ends, across))
 
 
 def x_range(shape: LayerCurves) -> tuple[float, float]:

@@ -35,6 +35,7 @@ SHAPES = {
     "windows": test_figures.WINDOWS,
     "dots": test_points.DOTS,
     "strips": test_figures.STRIPS,
+    "heads": replace(test_figures.STRIPS, names=("layer 10, head 10", "layer 11, head 11")),
     "grid": test_grids.head_map(12, 12, signed=True),
     "lens": test_lens.table(),
 }
@@ -82,12 +83,12 @@ def piled(boxes):
     return found
 
 
+@pytest.mark.parametrize("width", [1000, 760])
 @pytest.mark.parametrize("name", SHAPES)
-def test_no_text_covers_another_or_is_cut(canvas, name):
-    fig = figure(SHAPES[name])
-    boxes = drawn(canvas, fig, 1000)
+def test_no_text_covers_another_or_is_cut(canvas, name, width):
+    boxes = drawn(canvas, figure(SHAPES[name]), width)
     assert piled(boxes) == []
-    assert [text for text, left, right, *_ in boxes if left < 0 or right > 1000] == []
+    assert [text for text, left, right, *_ in boxes if left < 0 or right > width] == []
 
 
 @pytest.mark.parametrize("name", ["claim", "panels", "categories"])

@@ -1,6 +1,7 @@
 """Maps: true numbers on the axes, one frame for the same head in every map, scales from 0."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import torch
 
 from icl_mech.plots import figure
 from icl_mech.plots.style import SCALE, SIGNED_SCALE
+from icl_mech.results.figures import usual
 from icl_mech.shapes import Grid, Grids
 
 MARKED = ((5, 17), (7, 22), (2, 22))
@@ -116,3 +118,15 @@ def test_maps_of_a_large_model_are_small():
         for signed in (False, True)
     )
     assert len(figure(Grids("Scores", maps)).to_json()) < 1_000_000
+
+
+def test_layers_are_columns_of_the_map_of_an_own_result():
+    values = torch.rand(3, 2)
+    found = SimpleNamespace(
+        name="mine", dims=("layer", "head"), labels=((0, 1, 2), (0, 1)), values=values,
+        low=values - 0.1, high=values + 0.1, unit="score", note="",
+    )  # fmt: skip
+    grid = usual(found, "Mine", [], [])
+    assert (grid.row_title, grid.column_title) == ("head", "layer")
+    torch.testing.assert_close(grid.values, values.T)
+    torch.testing.assert_close(grid.low, values.T - 0.1)
