@@ -18,11 +18,9 @@ function answerView(app) {
   const node = make("section", { class: "ex-answer-view", "aria-label": "Answer" },
     make("div", { class: "ex-bar" }, make("h2", {}, "Answer"), scale.node, make("span", { class: "ex-space" }), query), make("div", { class: "ex-rows" }, table), next, say, heard);
 
-  /** Probabilities of a row: raw, or calibrated if that was measured. */
-  function probabilities(part) {
-    if (!look.calibrated) return app.parts[part]?.probs;
-    return app.parts[{ now: "cal", ref: "refcal" }[part]]?.probs;
-  }
+  /** The part a row shows: raw or calibrated probabilities. */
+  const partOf = row => !look.calibrated ? row : { now: "cal", ref: "refcal" }[row] ?? `${row}cal`;
+  const probabilities = row => app.parts[partOf(row)]?.probs;
 
   function rows(state) {
     const found = [], compared = isCompared(state);
@@ -79,7 +77,7 @@ function answerView(app) {
   function rowNode(state, row, values, before, shown, rest) {
     const best = values ? values.indexOf(Math.max(...values)) : -1;
     const logits = app.parts[row.part]?.logits;
-    const part = look.calibrated ? { now: "cal", ref: "refcal" }[row.part] ?? row.part : row.part;
+    const part = partOf(row.part);
     const cells = shown.map(c => make("td", {
       class: c === state.query.answer ? "ex-right" : c === taught(state) ? "ex-taught" : "", title: logits ? `${state.labels[c].trim()}: logit ${logits[c].toFixed(2)}` : null,
     }, values ? bar(values[c], row.kind === "now" ? before?.[c] : null, c === best) : "–"));

@@ -122,7 +122,7 @@ function boardView(app) {
   function noteWords(state, set, progress) {
     if (progress) return progress.words;
     if (!set) return "";
-    return state.shared ? "95 % intervals over queries, same demonstrations" : "95 % intervals over prompts";
+    return "95 % intervals over queries, same demonstrations";
   }
 
   function results(state, set) {

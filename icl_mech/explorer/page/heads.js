@@ -369,14 +369,15 @@ function headsMap(app, { fill, showsAll }) {
     return true;
   }
 
-  function attend({ layer, head }) {
-    if (same(app.attention, { layer, head })) app.attention = null;
-    else {
-      app.attending = { layer, head };
-      app.act("attend", { layer, head }, "layers");
-    }
+  /** Show the attention of a head; of none if it is shown already. */
+  function attend(place) {
+    const none = place == null || same(app.attention, place);
+    if (none) app.attention = null;
+    app.attending = none ? null : place;
+    app.act("attend", none ? { layer: null } : place, "layers");
     app.draw("prompt", "layers");
   }
+  app.attend = attend;
 
   /** The head the keys are at is previewed, as one under the pointer is. */
   const keysAt = () => preview(look.row?.head == null ? null : { layer: look.layer, head: look.row.head });

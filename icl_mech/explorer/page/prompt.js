@@ -7,7 +7,7 @@ function promptView(app) {
     ["into", "Reads", "What the chosen token reads at the cursor’s layer"],
     ["out", "Read by", "What reads the chosen token at the cursor’s layer"],
   ], setMode);
-  const source = make("button", { type: "button", class: "ex-source", title: "Back to saliency", onclick: () => { app.attention = null; app.draw("prompt", "layers"); } });
+  const source = make("button", { type: "button", class: "ex-source", title: "Back to saliency", onclick: () => app.attend(null) });
   const add = button("+ Add", "Add another demonstration from the task (a)", () => app.act("add"), { "data-live": true });
   const flip = button("", "", () => app.act("flip_all"), { "data-live": true });
   const text = make("div", { class: "ex-text", role: "group", "aria-label": "The prompt, token by token" });
@@ -248,7 +248,7 @@ function promptView(app) {
   function legend(state) {
     const there = Object.keys(ROLES).filter(role => state.tokens.some(token => token.r === role));
     mass.className = "ex-mass ex-legend ex-roles";
-    mass.removeAttribute("aria-label");
+    mass.setAttribute("aria-label", `Colours: ${there.map(role => roleName(role, state)).join(", ")}`);
     mass.replaceChildren(...there.map(role => make("span", { class: `ex-${role}` }, roleName(role, state))));
   }
 

@@ -34,8 +34,8 @@ function shareView(app) {
     copied.textContent = "";
     node.showModal();
     draw();
-    const { layer, token, mode, calibrated } = app.look, shown = app.attention;
-    app.act("share", { look: { layer, token, mode, calibrated, attend: shown ? [shown.layer, shown.head] : null } }, "share");
+    const shown = app.attention;
+    app.act("share", { look: { ...onShow(app.look), attend: shown ? [shown.layer, shown.head] : null } }, "share");
   }
 
   function hear(_, message) {

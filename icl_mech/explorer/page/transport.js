@@ -117,7 +117,7 @@ export function replayTransport(text, command) {
     share: () => ({ kind: "shared", ...now().shared }),
     code: ({ all }) => ({ kind: "code", code: all ? now().every : now().code }),
     finding: () => ({ kind: "code", title: now().finding && "As a finding", code: now().finding }),
-    attend: ({ layer, head }) => { part("attention", now().attention[`attention ${layer} ${head}`]); return null; },
+    attend: ({ layer, head }) => { if (layer != null) part("attention", now().attention[`attention ${layer} ${head}`]); return null; },
     look: () => null,
   };
 
@@ -126,7 +126,7 @@ export function replayTransport(text, command) {
     if (moves[what]) {
       moves[what](message);
       show(message.seq);
-    } else if (!answers[what] || (what === "attend" && !(`attention ${layer} ${head}` in now().attention))) {
+    } else if (!answers[what] || (what === "attend" && layer != null && !(`attention ${layer} ${head}` in now().attention))) {
       heard({ kind: "error", text: live });
     } else {
       const found = answers[what](message);
