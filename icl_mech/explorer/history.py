@@ -63,15 +63,22 @@ class History:
         words = dict.fromkeys(word for row in rows for demo in row.demos for word in demo.words)
         return replace(own, choices=tuple(words))
 
-    def push(self, experiment: Experiment) -> None:
-        """Make another experiment the present one."""
+    def push(self, experiment: Experiment, *, over: bool = False) -> None:
+        """Make another experiment the present one.
+
+        Args:
+            experiment: The experiment.
+            over: Replace the last step, as all positions of a bar that is dragged are one step.
+        """
         bare = replace(experiment, choices=())
+        if over and len(self.past) > 1:
+            self.past[-1] = bare
+        elif len(self.past) > 1 and self.past[-1] == self.past[-2]:
+            self.past.pop()  # a bar that was dragged back
         if bare != self.past[-1]:
             self.past.append(bare)
             self.future.clear()
-            self.turned = {
-                step: name for step, name in self.turned.items() if step < len(self.past)
-            }
+        self.turned = {step: name for step, name in self.turned.items() if step < len(self.past)}
 
     def open(self, experiment: Experiment, reference: Experiment) -> None:
         """Make a shared experiment the present one, and keep what it is compared with, unless it is there."""

@@ -151,7 +151,7 @@ class Session:
         if do in ACTIONS:
             experiment, note = act(history.now, self._placed(message), self.asker.stage)
             self._check(history.scored(experiment, experiment))
-            history.push(experiment)
+            history.push(experiment, over=message.get("over") is True)
         elif do in _OF_HISTORY:
             self._turn(_OF_HISTORY[do], message)
         elif do in ("over_all", "stop"):

@@ -218,9 +218,12 @@ def test_ranges_bars_and_heads(explorer):
     box = own.page.locator(".ex-handle[data-end=end]").bounding_box()
     own.page.mouse.move(box["x"] + 8, box["y"] + 8)
     own.page.mouse.down()
-    own.page.mouse.move(box["x"] + 80, box["y"] + 8, steps=3)
+    own.page.mouse.move(box["x"] + 80, box["y"] + 8)
+    assert own.last() == {"do": "stretch", "change": 0, "from": 1, "to": 4, "over": False}
+    box = own.page.locator(".ex-handle[data-end=end]").bounding_box()
+    own.page.mouse.move(box["x"] + 200, box["y"] + 8)
     own.page.mouse.up()
-    assert own.last() == {"do": "stretch", "change": 0, "from": 1, "to": 4}
+    assert own.last() == {"do": "stretch", "change": 0, "from": 1, "to": 5, "over": True}
     own.page.locator(".ex-tracks").focus()
     for name in ("Home", "Shift+ArrowRight", "Enter"):
         own.page.keyboard.press(name)

@@ -576,3 +576,16 @@ def test_python_ends_while_something_is_measured():
     # A thread inside torch at the end would abort: "terminate called without an active exception".
     assert done.returncode == 0, done.stderr
     assert "terminate called" not in done.stderr
+
+
+def test_all_positions_of_a_dragged_bar_are_one_step(view):
+    view.isolate(range(2))
+    steps = len(view.session.history.past)
+    for _ in range(2):
+        for number, end in enumerate((0, 1, 0, 1)):
+            view.do("stretch", change=0, **{"from": 0, "to": end}, over=number > 0)
+    view.do("stretch", change=0, **{"from": 0, "to": 0}, over=False)
+    assert len(view.session.history.past) == steps + 1  # dragging to where it began left nothing
+    view.do("stretch", change=0, **{"from": 1, "to": 1}, over=True)
+    assert len(view.session.history.past) == steps + 1
+    assert view.undo().experiment.changes[0].layers == (0, 1)

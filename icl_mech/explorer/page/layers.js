@@ -384,7 +384,7 @@ function layersView(app) {
     const at = pointed(event), { change, end } = event.target.dataset;
     tracks.classList.remove("ex-by-keys");
     look.row = null;
-    drag = change == null ? { kind: "brush", from: layerAt(at), to: null } : { kind: end, change: Number(change), from: layerAt(at) };
+    drag = change == null ? { kind: "brush", from: layerAt(at), to: null } : { kind: end, change: Number(change), from: layerAt(at), base: changeLayers(app.state.changes[change]), sent: null };
     Object.assign(drag, { x: event.clientX, shift: event.shiftKey, at });
     svg.setPointerCapture(event.pointerId);
   });
@@ -405,13 +405,15 @@ function layersView(app) {
       app.draw("prompt");
     } else {
       drag.span = stretched(drag, layerAt(at));
+      // Every position is measured while the bar moves, and all are one step of history.
+      if (app.pending == null) sendSpan(drag);
       fill("changes", [], app.state.changes.map((change, k) => changeBar(change, k)));
     }
   });
 
   /** The layers of a change while one of its ends, or the whole bar, is dragged. */
-  function stretched({ kind, change, from }, layer) {
-    const [a, b] = changeLayers(app.state.changes[change]), last = app.state.layers - 1;
+  function stretched({ kind, base, from }, layer) {
+    const [a, b] = base, last = app.state.layers - 1;
     if (kind === "start") return [Math.min(layer, b), b];
     if (kind === "end") return [a, Math.max(layer, a)];
     const by = clamp(layer - from, -a, last - b);
@@ -422,7 +424,7 @@ function layersView(app) {
     if (!drag) return;
     const done = drag;
     drag = null;
-    if (done.kind !== "brush") return done.span ? stretch(done.change, done.span) : select(done.change);
+    if (done.kind !== "brush") return done.span ? (sendSpan(done), draw()) : select(done.change);
     if (done.moved) {
       apply(done.from, done.to);
       return drawCursor();
@@ -437,6 +439,13 @@ function layersView(app) {
     heads.preview(null);
   });
   tracks.addEventListener("blur", () => heads.preview(null));
+
+  function sendSpan(drag) {
+    const [from, to] = drag.span, same = (drag.sent ?? drag.base).join() === drag.span.join();
+    if (same) return;
+    app.act("stretch", { change: drag.change, from, to, over: drag.sent != null }, "layers");
+    drag.sent = drag.span;
+  }
 
   function stretch(change, [from, to]) {
     app.act("stretch", { change, from, to }, "layers");
