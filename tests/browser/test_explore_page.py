@@ -421,6 +421,7 @@ def test_a_strip_shows_every_query_before_and_after(explorer):
     own.page.mouse.click(box["x"] + 30, box["y"] + 30)
     assert own.last() == {"do": "query", "number": 23}  # the one that lost most comes first
     own.page.locator(".ex-set-view select").select_option("2")
+    own.say()
     own.page.locator(".ex-queries").focus()
     own.page.keyboard.press("ArrowRight")
     assert own.last()["number"] % 4 == 2
