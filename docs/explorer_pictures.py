@@ -81,9 +81,10 @@ def steps(view: Explorer, page: Page, out: Path) -> None:
     page.mouse.click(*place(page, best[1], best[2]))
     shot("6_a_head")
     page.keyboard.press("u")
+    settled(view, page)
     page.locator(".ex-chip").first.click()
     shot("8_attention_of_a_head")
-    page.keyboard.press("u")
+    page.locator(".ex-source").click()
     page.get_by_role("button", name="Zero these five").click()
     shot("9_five_heads")
 

@@ -100,12 +100,12 @@ export function mount(el, transport) {
   };
 }
 
-/** A redrawn element keeps the focus by its key; if it is gone or disabled, the page gets the focus, so that keys still work. */
+/** A redrawn element keeps the focus by its key; if it is gone, hidden or disabled, the page gets the focus, so that keys still work. */
 function keepFocus(app, draw) {
   const held = app.focused(), inside = held && app.root.contains(held);
   draw();
   const now = app.focused();
-  if (!inside || (app.root.contains(now) && !now.disabled)) return;
-  const again = [...app.root.querySelectorAll("[data-key]")].find(own => own.dataset.key === held.dataset.key && !own.disabled);
+  if (!inside || (app.root.contains(now) && !now.disabled && now.checkVisibility())) return;
+  const again = [...app.root.querySelectorAll("[data-key]")].find(own => own.dataset.key === held.dataset.key && !own.disabled && own.checkVisibility());
   (again ?? app.root).focus({ preventScroll: true });
 }
