@@ -4,6 +4,7 @@ Every prompt has *anchors*, positions that aggregate a unit (a demonstration, a 
 *answer*: the prediction at the target position and the words it is scored against.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
@@ -316,7 +317,8 @@ class Prompt:
             pieces = ["".join(self.pieces[span.start : span.stop]).strip() for span in spans]
             ids = [self.tokens[span.start : span.stop] for span in spans]
             texts = pieces if decode is None else [_read(decode, token_ids) for token_ids in ids]
-        if len(texts) not in (1, 2) or not all(texts) or (decode is None and "�" in str(texts)):
+        cut = decode is None and re.search("�|⟨[0-9A-F]{2}⟩", str(texts))
+        if len(texts) not in (1, 2) or not all(texts) or cut:
             raise PromptError(
                 f"The {role} of a prompt reads {texts}; expected one text or two. Build prompts "
                 "with build_prompts, and give the tokenizer if characters span several tokens."

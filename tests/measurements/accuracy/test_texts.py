@@ -100,8 +100,7 @@ def test_the_highest_reachable_value_is_drawn_and_said():
     result = layer_accuracy_of(*HARM, answers=answers)
     # floor(23 / 4) = 5 lie above a quantile, and 23 is no multiple of 4: one more counts.
     assert result.reachable == pytest.approx((6 + 6 + 4 + 2) / 24)
-    panel = result.drawing().panels[0]
-    assert panel.levels == ((0.25, "chance 0.25"), (0.75, "highest reachable 0.75"))
+    assert result.drawing().levels == ((0.25, "chance 0.25"), (0.75, "highest reachable 0.75"))
     WORDS(result.figures()[0].caption, "highest_reachable_value_drawn", "0.75", "1")
     balanced = layer_accuracy_of(*HARM)
     assert balanced.reachable == 1
@@ -109,12 +108,11 @@ def test_the_highest_reachable_value_is_drawn_and_said():
 
 
 def test_true_and_false_have_one_look_and_measures_have_axes_of_their_own():
-    drawn = layer_accuracy_of(*HARM).drawing()
-    assert drawn.meanings == ("true", "false", "other")
-    assert [panel.curves for panel in drawn.panels] == [(0, 1), (2,)]
-    assert [panel.y_title for panel in drawn.panels] == ["calibrated accuracy", "accuracy gap"]
+    drawn, gap = (layer_accuracy_of(*HARM).drawing(show) for show in ("calibrated", "gap"))
+    assert (drawn.meanings, gap.meanings) == (("true", "false"), ("other",))
+    assert (drawn.y_title, gap.y_title) == ("calibrated accuracy", "accuracy gap")
     WORDS.exactly(drawn.x_title, "axis_of_layers")
-    torch.testing.assert_close(drawn.values[2], drawn.values[0] - drawn.values[1])
+    torch.testing.assert_close(gap.values[0], drawn.values[0] - drawn.values[1])
 
 
 def test_without_calibration_the_constant_answer_is_a_reference():
