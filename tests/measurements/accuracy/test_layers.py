@@ -302,7 +302,7 @@ def test_figures_of_a_page(planted):
         "label_space",
         "classes",
     ]
-    calibrated, gap, permuted, plain, space = shown
+    calibrated, gap, permuted, plain, space, _ = shown
     last = {
         metric: [said(planted.interval(metric, side=side, layer=4)) for side in ("true", "false")]
         for metric in METRICS
