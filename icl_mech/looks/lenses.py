@@ -1,13 +1,16 @@
 """Shared parts of figures of lenses: names, the axis of entries, curves of each class, the table of top words."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from icl_mech._typing import Float, Int, Tensor
 from icl_mech.measurements.lens.by_class import WEAK, ByClass
-from icl_mech.results.wording import percent, told
+from icl_mech.measurements.lens.top_words import BARE, TopWordsResult
+from icl_mech.metrics import normalised_probs
+from icl_mech.results.wording import counted, percent, told
 from icl_mech.shapes import LayerCurves, LensTable, Panel
 
 AFTER = "read after layer … (0: the embedding)"
@@ -65,6 +68,34 @@ def class_curves(found: ByClass, note: str) -> LayerCurves:
         y_range=(-0.03, 1.05),
         nulls=tuple(range(1, len(means), 2)),
         weak=found.weak,
+    )
+
+
+def with_zero_shot(shape: LayerCurves, found: TopWordsResult) -> LayerCurves:
+    """Curves of classes, and in grey what the same lens gives each of them without demonstrations.
+
+    The shape itself where bare queries or these classes were not read.
+    """
+    titles = [panel.title for panel in shape.panels]
+    if BARE not in found.sides or not {*titles} <= {*found.labels}:
+        return shape
+    bare = normalised_probs(found.label_probs[:, found.sides.index(BARE)]).mean(0)
+    values = bare[:, [found.labels.index(title) for title in titles]].T.to(shape.values)
+    first, count = len(shape.names), len(titles)
+    name = f"zero-shot, {counted(found.count, 'query', 'queries')}"
+    none = torch.full_like(values, torch.nan)
+    return replace(
+        shape,
+        names=(*shape.names, *[name] * count),
+        values=torch.cat([shape.values, values]),
+        low=torch.cat([shape.low, none]),
+        high=torch.cat([shape.high, none]),
+        meanings=(*shape.meanings, *["other" for _ in titles]),
+        panels=tuple(
+            replace(panel, curves=(*panel.curves, first + i))
+            for i, panel in enumerate(shape.panels)
+        ),
+        nulls=(*shape.nulls, *range(first, first + count)),
     )
 
 

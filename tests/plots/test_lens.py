@@ -8,6 +8,7 @@ import torch
 
 from icl_mech.errors import ResultError
 from icl_mech.measurements.lens.logit_lens import LogitLensResult
+from icl_mech.measurements.lens.top_words import BARE, TopWordsResult
 from icl_mech.metrics import mean_ends
 from icl_mech.plots import figure
 from icl_mech.shapes import LensTable
@@ -224,3 +225,31 @@ def test_only_known_classes_have_curves():
         assert other.on_page() == ("curves",)
         with pytest.raises(ResultError):
             other.drawn(show="classes")
+
+
+def bare_of(space=0.5):
+    """Two queries of one entry each, without demonstrations: .8 and .4 of the label words' probability for "no"."""
+    probs = torch.tensor([[0.8, 0.2], [0.4, 0.6]])[:, None, None].expand(2, 1, 3, 2)
+    return TopWordsResult(
+        sides=(BARE,),
+        top_tokens=torch.zeros(2, 1, 3, 2).long(),
+        top_probs=torch.zeros(2, 1, 3, 2),
+        label_probs=probs * space,
+        labels=("no", "yes"),
+    )
+
+
+def test_zero_shot_queries_are_beside_the_classes_where_they_were_read():
+    run = {"lens": by_hand(), "top_words": bare_of()}
+    shape = sections_of(Analysis(run, title="lens"))[1].figure
+    names = [[shape.names[i] for i in panel.curves] for panel in shape.panels]
+    assert names == [["its own queries", "all queries", "zero-shot, 2 queries"]] * 2
+    np.testing.assert_allclose(shape.values[4:], [[0.6] * 3, [0.4] * 3], atol=1e-6)
+    assert shape.nulls == (1, 3, 4, 5)
+    for other in (
+        replace(bare_of(), labels=("a", "b")),
+        replace(bare_of(), sides=("true demonstrations",)),
+        replace(bare_of(), provenance={"variants": {"lens": {"lens": "tuned"}}}),
+    ):
+        sections = sections_of(Analysis({**run, "top_words": other}, title="lens"))
+        assert len(sections[1].figure.names) == 4
