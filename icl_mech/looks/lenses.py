@@ -11,7 +11,7 @@ from icl_mech.measurements.lens.by_class import WEAK, ByClass
 from icl_mech.measurements.lens.top_words import BARE, TopWordsResult
 from icl_mech.metrics import normalised_probs
 from icl_mech.results.wording import counted, percent, told
-from icl_mech.shapes import LayerCurves, LensTable, Panel
+from icl_mech.shapes import LayerCurves, LensTable, Meaning, Panel
 
 AFTER = "read after layer … (0: the embedding)"
 """Title of the axis of lens entries: one convention for all figures of a page."""
@@ -84,13 +84,14 @@ def with_zero_shot(shape: LayerCurves, found: TopWordsResult) -> LayerCurves:
     first, count = len(shape.names), len(titles)
     name = f"zero-shot, {counted(found.count, 'query', 'queries')}"
     none = torch.full_like(values, torch.nan)
+    grey: tuple[Meaning, ...] = tuple("other" for _ in titles)
     return replace(
         shape,
         names=(*shape.names, *[name] * count),
         values=torch.cat([shape.values, values]),
         low=torch.cat([shape.low, none]),
         high=torch.cat([shape.high, none]),
-        meanings=(*shape.meanings, *["other" for _ in titles]),
+        meanings=(*shape.meanings, *grey),
         panels=tuple(
             replace(panel, curves=(*panel.curves, first + i))
             for i, panel in enumerate(shape.panels)
