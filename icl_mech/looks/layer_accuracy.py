@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from icl_mech.looks.lenses import AFTER, noted
+from icl_mech.looks.lenses import AFTER, class_curves, noted
 from icl_mech.measurements.accuracy.layer_accuracy import LayerAccuracyResult
 from icl_mech.measurements.lens.fitted import lens_used
 from icl_mech.results import basis
@@ -15,23 +15,21 @@ ENDS = (-0.03, 1.05)
 
 
 def drawing(result: LayerAccuracyResult, show: str = "calibrated") -> LayerCurves:
-    """One metric, one of `shows`, after each layer on both sides, or the gap between them.
+    """One metric, one of `shows`, after each layer on both sides, the gap between them, or each class.
 
     Args:
         result: The result to draw.
-        show: The metric, or `gap`.
+        show: The metric, `gap`, or `classes` (true demonstrations).
 
     Raises:
         ResultError: the metric is not defined for these prompts.
     """
+    note = noted(lens_used(result)) + basis(result, f"{counted(result.pairs, 'pair')} of prompts")
+    if show == "classes":
+        return class_curves(result.by_class, note=note)
     samples, names = result.sel(show), ("true demonstrations", "false demonstrations")
     title = f"{samples.unit[0].upper()}{samples.unit[1:]} by layer"
-    about: dict[str, Any] = {
-        "x": None,
-        "x_title": AFTER,
-        "note": noted(lens_used(result))
-        + basis(result, f"{counted(result.pairs, 'pair')} of prompts"),
-    }
+    about: dict[str, Any] = {"x": None, "x_title": AFTER, "note": note}
     if show == "gap":
         zero = ((0.0, "no gap"),)
         return samples.curves(title, ("gap",), meanings=("other",), levels=zero, **about)

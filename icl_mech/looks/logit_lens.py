@@ -1,6 +1,6 @@
 """Figures of the logit lens: probabilities over layers, and a table of the top words."""
 
-from icl_mech.looks.lenses import AFTER, word_table
+from icl_mech.looks.lenses import AFTER, class_curves, word_table
 from icl_mech.measurements.lens.logit_lens import LogitLensResult
 from icl_mech.results import basis
 from icl_mech.results.wording import told
@@ -15,12 +15,14 @@ def drawing(result: LogitLensResult, show: str = "curves", prompt: int = 0) -> S
 
     Args:
         result: The result to draw.
-        show: `curves` or `words`.
+        show: `curves`, `classes` (each class over all queries and over its own) or `words`.
         prompt: Index of the prompt whose words are shown.
 
     Raises:
-        ResultError: no such prompt, or no words in the result.
+        ResultError: no such prompt, no words in the result, or no known classes.
     """
+    if show == "classes":
+        return class_curves(result.by_class, note=basis(result))
     if show == "words":
         return _table(result, prompt)
     samples = result.sel()

@@ -208,6 +208,7 @@ def curves_of(shape: LayerCurves, panel: Panel) -> list[Curve]:
                 shape.high[i].tolist(),
                 null=i in shape.nulls,
                 joined=not shape.x_names,
+                weak=shape.weak,
             )
         )
     return curves

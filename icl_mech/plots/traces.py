@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, pairwise
 
 import plotly.graph_objects as go
 
@@ -19,6 +19,9 @@ DENSE = 60
 OUTLINE = 0.7
 """Opacity of the outline of a baseline."""
 
+PALE = 0.3
+"""Opacity of lines and points where their values say little."""
+
 DIGITS = 5
 """Significant digits of drawn values."""
 
@@ -27,7 +30,7 @@ DIGITS = 5
 class Curve:
     """One curve as drawn; NaN where it has no value.
 
-    A `null` is the baseline of another curve; the points of categories are not `joined`.
+    A `null` is the baseline of another curve; the points of categories are not `joined`; `weak` points are pale.
     """
 
     name: str
@@ -38,6 +41,7 @@ class Curve:
     high: list[float]
     null: bool = False
     joined: bool = True
+    weak: tuple[bool, ...] = ()
 
     @property
     def defined(self) -> bool:
@@ -86,7 +90,7 @@ def curve_traces(
         percent: Values are fractions, shown as percentages.
     """
     colour, thin = curve.look.light, curve.null
-    traces = [_band(curve)] if curve.joined and curve.bounded else []
+    traces = _bands(curve) if curve.joined and curve.bounded else []
     many = sum(map(math.isfinite, curve.y)) > DENSE
     # Isolated points have no line, so they keep their markers.
     alone = not any(
@@ -96,28 +100,48 @@ def curve_traces(
     value = f"%{{y:{form}}}"
     ends = f" [%{{customdata[0]:{form}}}, %{{customdata[1]:{form}}}]" if curve.bounded else ""
     column = shown(where).replace("…", "%{customdata[2]}")
-    traces.append(
-        go.Scatter(
-            x=_rounded(curve.x),
-            y=_rounded(curve.y),
-            name=curve.name,
-            legendgroup=curve.name,
-            mode="lines+markers" if curve.joined else "markers",
-            line={"color": colour, "width": 1, "dash": "dot"}
-            if thin
-            else {"color": colour, "width": 2, "dash": curve.look.dash},
-            marker={
-                "size": 6 if thin else 7,
-                "symbol": f"{curve.look.marker.removesuffix('-open')}{'-open' * thin}",
-                "color": colour,
-                "maxdisplayed": 30 if many and not alone else 0,
-            },
-            error_y=_bars(curve) if not curve.joined and curve.bounded else None,
-            customdata=list(zip(_rounded(curve.low), _rounded(curve.high), x, strict=True)),
-            hovertemplate=f"<b>{shown(curve.name)}</b><br>{column}: {value}{ends}<extra></extra>",
-        )
+    line = {"color": colour, "width": 1 if thin else 2, "dash": "dot" if thin else curve.look.dash}
+    points = go.Scatter(
+        x=_rounded(curve.x),
+        y=_rounded(curve.y),
+        name=curve.name,
+        legendgroup=curve.name,
+        mode="lines+markers" if curve.joined else "markers",
+        line=line,
+        marker={
+            "size": 6 if thin else 7,
+            "symbol": f"{curve.look.marker.removesuffix('-open')}{'-open' * thin}",
+            "color": colour,
+            "maxdisplayed": 30 if many and not alone else 0,
+        },
+        error_y=_bars(curve) if not curve.joined and curve.bounded else None,
+        customdata=list(zip(_rounded(curve.low), _rounded(curve.high), x, strict=True)),
+        hovertemplate=f"<b>{shown(curve.name)}</b><br>{column}: {value}{ends}<extra></extra>",
     )
-    return traces
+    return [*traces, *(_faded(points, curve.weak) if any(curve.weak) else [points])]
+
+
+def _faded(points: go.Scatter, weak: Sequence[bool]) -> list[go.Scatter]:
+    """A line whose weak points are pale, and the lines to them."""
+    pale = go.Scatter(points)
+    pale.update(opacity=PALE, y=[y if own else None for y, own in zip(points.y, weak, strict=True)])
+    steps = [
+        place
+        for (i, own), (j, after) in pairwise(enumerate(weak))
+        if own != after
+        for place in (i, j, None)
+    ]
+    joints = go.Scatter(
+        x=[None if i is None else points.x[i] for i in steps],
+        y=[None if i is None else points.y[i] for i in steps],
+        legendgroup=points.legendgroup,
+        mode="lines",
+        line=points.line,
+        opacity=PALE,
+        hoverinfo="skip",
+    )
+    points.update(y=[None if own else y for y, own in zip(points.y, weak, strict=True)])
+    return [pale, *([joints] if steps else []), points]
 
 
 def _bars(curve: Curve) -> dict[str, object]:
@@ -161,9 +185,21 @@ def level_trace(height: float, text: str, ends: tuple[float, float]) -> go.Scatt
     )
 
 
-def _band(curve: Curve) -> go.Scatter:
-    """The interval of a curve as a band; that of a baseline as an outline."""
+def _bands(curve: Curve) -> list[go.Scatter]:
+    """The interval of a curve; pale where its points are weak."""
     points = list(zip(curve.x, curve.low, curve.high, strict=True))
+    if not any(curve.weak):
+        return [_band(curve, points)]
+    clear = [
+        (x, math.nan, math.nan) if weak else (x, low, high)
+        for (x, low, high), weak in zip(points, curve.weak, strict=True)
+    ]
+    pale = _band(curve, points)
+    return [pale.update(opacity=PALE * pale.opacity), _band(curve, clear)]
+
+
+def _band(curve: Curve, points: list[tuple[float, float, float]]) -> go.Scatter:
+    """An interval as a band; that of a baseline as an outline."""
     if curve.null:
         line = {"color": curve.look.light, "width": 1, "dash": "dot"}
         return _area(points, curve.name, line=line, opacity=OUTLINE, hoverinfo="skip")

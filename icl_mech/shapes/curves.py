@@ -93,6 +93,7 @@ class LayerCurves:
         behind: Outlined areas beside curves, such as the range of randomly initialised models.
         nulls: Indices of curves that are the baseline of another curve, whose meaning they share: hollow markers
             on a thin line, the interval as an outline.
+        weak: Columns where the values say little, whose points and lines are pale; empty: none.
     """
 
     title: str
@@ -117,6 +118,7 @@ class LayerCurves:
     spread: tuple[tuple[int, tuple[float, ...]], ...] = ()
     behind: tuple[Behind, ...] = ()
     nulls: tuple[int, ...] = ()
+    weak: tuple[bool, ...] = ()
 
 
 @dataclass(frozen=True)

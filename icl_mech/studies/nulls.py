@@ -18,7 +18,10 @@ import torch
 from icl_mech._typing import Float
 from icl_mech.engine.progress import expect
 from icl_mech.errors import IclMechError, ResultError
+from icl_mech.looks.lenses import with_zero_shot
 from icl_mech.measurements.base import AnyMeasurement, Options
+from icl_mech.measurements.lens.fitted import lens_used
+from icl_mech.measurements.lens.top_words import TopWordsResult
 from icl_mech.measurements.provenance import Identity
 from icl_mech.measurements.running import Item, Prompts, measured, work_of
 from icl_mech.measurements.saliency.flow import FlowScores
@@ -357,7 +360,13 @@ def curves_of(
 
 
 def with_band(results: Mapping[str, Result], name: str, show: str, drawing: object) -> Any:
-    """The drawing of a result, with untrained networks behind it if they were measured."""
+    """The drawing of a result, with what was measured to compare it with.
+
+    Untrained networks are drawn behind its curves, the lens of bare queries beside those of classes.
+    """
+    top = next((own for own in results.values() if isinstance(own, TopWordsResult)), None)
+    if isinstance(drawing, LayerCurves) and show == "classes" and top is not None:
+        return with_zero_shot(drawing, top) if top.lens == lens_used(results[name]) else drawing
     nulls = results.get(f"{PREFIX}{name}")
     if (
         isinstance(drawing, LayerCurves)

@@ -1,10 +1,15 @@
-"""The lens as a table of words."""
+"""The lens as a table of words, and as curves of each class."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
+from icl_mech.errors import ResultError
 from icl_mech.measurements.lens.logit_lens import LogitLensResult
+from icl_mech.measurements.lens.top_words import BARE, TopWordsResult
+from icl_mech.metrics import mean_ends
 from icl_mech.plots import figure
 from icl_mech.shapes import LensTable
 from icl_mech.studies.analysis import Analysis
@@ -119,6 +124,132 @@ def test_captions_promise_no_band_that_is_not_drawn():
 
 def test_a_page_says_that_intervals_of_too_few_prompts_are_not_drawn():
     for prompts, said in ((2, True), (6, False)):
-        (section,) = sections_of(Analysis({"lens": lens_of(prompts)}, title="lens"))
+        section, _ = sections_of(Analysis({"lens": lens_of(prompts)}, title="lens"))
         WORDS.only_if(said, section.caption, "no_intervals_drawn", "6")
         assert section.figure.low.isnan().all() == said
+
+
+# --- each class ---
+
+
+def by_hand(log_sum=True):
+    """Queries of classes 0, 0 and 1 at three entries; label words hold .05, .2 and .9."""
+    probs = torch.tensor([
+        [[0.5, 0.5], [0.9, 0.1], [0.8, 0.2]],
+        [[0.5, 0.5], [0.7, 0.3], [0.6, 0.4]],
+        [[0.5, 0.5], [0.8, 0.2], [0.1, 0.9]],
+    ])  # fmt: skip
+    space = torch.tensor([0.05, 0.2, 0.9])
+    return LogitLensResult(
+        label_logits=probs.log(),
+        log_sum=-space.log().expand(3, 3) if log_sum else None,
+        answers=torch.tensor([0, 0, 1]),
+        labels=("no", "yes"),
+        provenance={"prompts": {"count": 3}},
+    )
+
+
+def test_each_class_over_its_own_queries_and_over_all():
+    found = by_hand()
+    own, every = found.sel("class_prob").values, found.sel("label_prob").values
+    np.testing.assert_allclose(own, [[0.5, 0.5], [0.8, 0.2], [0.7, 0.9]], atol=1e-6)
+    np.testing.assert_allclose(every, [[0.5, 0.5], [0.8, 0.2], [0.5, 0.5]], atol=1e-6)
+    np.testing.assert_allclose(found.sel("label_space").values, [0.05, 0.2, 0.9], atol=1e-6)
+    low, high = mean_ends(found.label_probs[:2, :, 0], "outcome")
+    np.testing.assert_allclose(found.sel("class_prob", label="no").low, low, atol=1e-6)
+    np.testing.assert_allclose(found.sel("class_prob", label="no").high, high, atol=1e-6)
+
+
+def test_a_class_without_queries_has_its_prior_alone():
+    found = replace(by_hand(), answers=torch.ones(3).long())
+    assert found.sel("class_prob", label="no").values.isnan().all()
+    WORDS(found.figures()[1].answer, "preferred_prior_alone", "no", "1", "20", "0.80", "0.50")
+
+
+def test_the_class_a_lens_prefers_is_told_with_what_label_words_hold():
+    most = by_hand().by_class.preferred
+    assert (most.label, most.layer) == ("no", 1)
+    assert [*most.there, *most.last, most.space] == pytest.approx([0.8, 0.8, 0.5, 0.7, 0.2])
+    WORDS(by_hand().figures()[1].answer, "preferred", "no", "1", "20", "0.80", "0.50", "0.70")
+    without = by_hand(log_sum=False)
+    WORDS(without.figures()[1].answer, "preferred_without_mass", "no", "1", "0.80", "0.50", "0.70")
+    assert without.by_class.weak == ()
+
+
+def test_layers_where_label_words_hold_little_are_pale():
+    shape = by_hand().drawn(show="classes")
+    assert shape.weak == (True, False, False)
+    assert [panel.title for panel in shape.panels] == ["no", "yes"]
+    assert shape.nulls == (1, 3)
+    lines = [trace for trace in figure(shape).data if "lines" in trace.mode and trace.legendgroup]
+    pale = [trace for trace in lines if trace.opacity]
+    clear = [trace for trace in lines if not trace.opacity and trace.name in shape.names]
+    assert [trace.y for trace in clear[:2]] == [(None, 0.8, 0.7), (None, 0.8, 0.5)]
+    assert [trace.y for trace in pale[:2]] == [(0.5, None, None), (0.5, 0.8, None)]
+    assert not any(trace.opacity for trace in figure(by_hand(False).drawn(show="classes")).data)
+
+
+def test_intervals_of_pale_layers_are_pale():
+    shape = lens_of(24).drawn(show="classes")
+    whole = [t.opacity for t in figure(shape).data if t.fill == "toself"]
+    faded = [
+        t.opacity for t in figure(replace(shape, weak=(True,) * 14)).data if t.fill == "toself"
+    ]
+    assert max(faded[::2]) < min(whole)
+
+
+def test_many_classes_are_those_that_the_lens_prefers():
+    logits = torch.zeros(20, 3, 10)
+    logits[..., [1, 4, 5, 6, 8, 9]] = 1.0
+    found = LogitLensResult(
+        label_logits=logits, answers=torch.arange(20) % 10, labels=tuple("abcdefghij")
+    )
+    shape = found.drawn(show="classes")
+    assert [panel.title for panel in shape.panels] == [*"befgij"]
+    assert "6 of 10 classes" in shape.note
+
+
+def test_a_page_warns_that_a_class_near_one_is_the_prior():
+    _, section = sections_of(Analysis({"lens": by_hand()}, title="lens"))
+    WORDS(section.caption, "prior_not_answer", "1")
+    WORDS(section.caption, "pale_caption", "10")
+    assert section.figure.weak == (True, False, False)
+
+
+def test_only_known_classes_have_curves():
+    assert lens_of(6).on_page() == ("curves", "classes")
+    for other in (
+        replace(lens_of(6), answers=None),
+        replace(lens_of(6), provenance={"prompts": {"answer_kind": "choices"}}),
+    ):
+        assert other.on_page() == ("curves",)
+        with pytest.raises(ResultError):
+            other.drawn(show="classes")
+
+
+def bare_of(space=0.5):
+    """Two queries of one entry each, without demonstrations: .8 and .4 of the label words' probability for "no"."""
+    probs = torch.tensor([[0.8, 0.2], [0.4, 0.6]])[:, None, None].expand(2, 1, 3, 2)
+    return TopWordsResult(
+        sides=(BARE,),
+        top_tokens=torch.zeros(2, 1, 3, 2).long(),
+        top_probs=torch.zeros(2, 1, 3, 2),
+        label_probs=probs * space,
+        labels=("no", "yes"),
+    )
+
+
+def test_zero_shot_queries_are_beside_the_classes_where_they_were_read():
+    run = {"lens": by_hand(), "top_words": bare_of()}
+    shape = sections_of(Analysis(run, title="lens"))[1].figure
+    names = [[shape.names[i] for i in panel.curves] for panel in shape.panels]
+    assert names == [["its own queries", "all queries", "zero-shot, 2 queries"]] * 2
+    np.testing.assert_allclose(shape.values[4:], [[0.6] * 3, [0.4] * 3], atol=1e-6)
+    assert shape.nulls == (1, 3, 4, 5)
+    for other in (
+        replace(bare_of(), labels=("a", "b")),
+        replace(bare_of(), sides=("true demonstrations",)),
+        replace(bare_of(), provenance={"variants": {"lens": {"lens": "tuned"}}}),
+    ):
+        sections = sections_of(Analysis({**run, "top_words": other}, title="lens"))
+        assert len(sections[1].figure.names) == 4

@@ -8,6 +8,7 @@ crossing).
 Source: Halawi et al. 2023, *Overthinking the Truth*, §4.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -32,6 +33,7 @@ from icl_mech.measurements.accuracy.scores import (
 from icl_mech.measurements.base import Pair
 from icl_mech.measurements.demonstrations import SIDES, taught_classes
 from icl_mech.measurements.doors import door
+from icl_mech.measurements.lens.by_class import ByClass, over_own
 from icl_mech.measurements.lens.residuals import LENS, LensVariant
 from icl_mech.metrics import Interval, bootstrap_interval, critical_layer, mean_interval
 from icl_mech.metrics.calibration import reachable_accuracy
@@ -72,9 +74,11 @@ class LayerAccuracyResult(PairScores):
         variant: Variant of lens and critical layer.
         interval_kind: Kind of the intervals.
         threshold: Fraction of the final gap that is reached from the critical layer on.
+        labels: Names of the classes; empty in results that were saved without them.
     """
 
-    shows: ClassVar[tuple[str, ...]] = (*METRICS, "gap")
+    shows: ClassVar[tuple[str, ...]] = (*METRICS, "gap", "classes")
+    axis_labels: ClassVar[Mapping[str, str | Sequence[Any]]] = {"side": SIDES, "label": "classes"}
     definitions: ClassVar[tuple[Definition, ...]] = (
         LENS,
         *(CALIBRATED, REACHABLE, GAP, CRITICAL),
@@ -86,12 +90,22 @@ class LayerAccuracyResult(PairScores):
     answers: Int[Tensor, " batch"]
     variant: LensVariant = "sound"
     threshold: float = HALF
+    labels: tuple[str, ...] = ()
 
     def quantities(self) -> dict[str, Quantity]:
-        """The metrics by side and layer, and the `gap`, paired over prompts."""
+        """The metrics by side and layer, the `gap`, paired over prompts, and probabilities among the label words.
+
+        `label_prob` is over all queries, `class_prob` of each class over its own.
+        """
         paired = self.pair_scores[:, 0] - self.pair_scores[:, 1]
         gap = Quantity(("layer",), paired, unit="accuracy gap", kind="change")
-        return {**super().quantities(), "gap": gap}
+        quantities = {**super().quantities(), "gap": gap}
+        if not self.own_choices:
+            dims, unit = ("side", "layer", "label"), "probability among the label words"
+            probs = torch.stack([self.true_probs, self.false_probs], 1)
+            quantities["label_prob"] = Quantity(dims, probs, unit=unit, kind="outcome")
+            quantities["class_prob"] = over_own(probs, self.answers, dims, unit)
+        return quantities
 
     def _labels(self) -> int:
         return self.true_probs.shape[-1]
@@ -148,6 +162,24 @@ class LayerAccuracyResult(PairScores):
         """Status of the claim that false demonstrations lower accuracy."""
         return judged(self.final_gap, prompts=self.pairs)
 
+    # --- probabilities of classes ---
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the classes; numbers in results that were saved without names."""
+        return self.labels or tuple(f"class {label + 1}" for label in range(self._labels()))
+
+    @property
+    def by_class(self) -> ByClass:
+        """What the lens gives each class with true demonstrations, over all queries and over its own.
+
+        Raises:
+            ResultError: the prompts have choices of their own, not classes.
+        """
+        own = self.sel("class_prob", side="true")
+        space = self.accuracy("true", "label_space")
+        return ByClass(self.sel("label_prob", side="true"), own, space, self.classes)
+
     # --- what accuracy is compared with ---
 
     @property
@@ -197,15 +229,15 @@ class LayerAccuracyResult(PairScores):
         return counts is not None and bool((counts[0, :, 0] == counts[2, :, 0]).all())
 
     def on_page(self) -> tuple[str, ...]:
-        """Calibrated accuracy and its gap, the permuted score, and the uncalibrated measures."""
+        """Calibrated accuracy and its gap, the permuted score, the uncalibrated measures, and each class."""
         # Accuracy of choices is not calibrated, and the first figure is about it.
-        shown = {"permuted": self.tells_followed, "plain": not self.own_choices}
-        return (
-            "calibrated",
-            "gap",
-            *(show for show, there in shown.items() if there),
-            "label_space",
-        )
+        there = {
+            "permuted": self.tells_followed,
+            "plain": not self.own_choices,
+            "classes": not self.own_choices,
+        }
+        every = ("calibrated", "gap", "permuted", "plain", "label_space", "classes")
+        return tuple(show for show in every if there.get(show, True))
 
 
 def critical_interval(
@@ -272,6 +304,7 @@ class LayerAccuracy(OfPairs[LayerAccuracyResult]):
             interval_kind=self.interval,
             own_choices=not true.has_classes,
             threshold=self.threshold,
+            labels=true.labels if true.has_classes else (),
         )
 
 

@@ -22,6 +22,7 @@ from icl_mech.engine import Reading
 from icl_mech.errors import PromptError, ResultError, RunError
 from icl_mech.measurements.base import Measurement, Pass
 from icl_mech.measurements.doors import door
+from icl_mech.measurements.lens.by_class import ByClass, over_own
 from icl_mech.measurements.lens.components import (
     ComponentLens,
     Components,
@@ -45,6 +46,7 @@ from icl_mech.metrics import Interval
 from icl_mech.models import LanguageModel
 from icl_mech.prompts import ANSWER_KINDS, PromptBatch
 from icl_mech.results import Definition, Quantity, Result
+from icl_mech.results.answer_words import answer_kind
 from icl_mech.results.judging import Status, judged
 
 if TYPE_CHECKING:
@@ -68,7 +70,7 @@ class LogitLensResult(Result):
         label_words: Text of the first token of each label word.
     """
 
-    shows: ClassVar[tuple[str, ...]] = ("curves", "words")
+    shows: ClassVar[tuple[str, ...]] = ("curves", "classes", "words")
     definitions: ClassVar[tuple[Definition, ...]] = (LENS,)
     axis_labels: ClassVar[Mapping[str, str]] = {"label": "labels"}
 
@@ -85,8 +87,8 @@ class LogitLensResult(Result):
     def quantities(self) -> dict[str, Quantity]:
         """Probabilities among the label words: of the true or displayed one, and of each.
 
-        The other quantities are whether the entry is correct, the probabilities over the whole vocabulary, and
-        the logits.
+        The other quantities are whether the entry is correct, the probability of each class over its own queries,
+        the probabilities over the whole vocabulary, their sum, and the logits.
         """
         probs = self.label_probs.double()
         at_target = probs.ndim == 3
@@ -104,9 +106,15 @@ class LogitLensResult(Result):
                 right = self.label_logits.argmax(-1) == classes[:, None]
                 quantities["accuracy"] = Quantity(dims, right, unit="accuracy over label words")
         quantities["label_prob"] = Quantity((*dims, "label"), probs, unit=unit, kind="outcome")
+        if self.has_queries_by_class:
+            assert self.answers is not None
+            quantities["class_prob"] = over_own(probs, self.answers, (*dims, "label"), unit)
         if self.log_sum is not None:
             quantities["prob"] = Quantity(
                 (*dims, "label"), self.probs, unit="probability over the vocabulary", kind="outcome"
+            )
+            quantities["label_space"] = Quantity(
+                dims, self.probs.sum(-1), unit="probability of all label words"
             )
         quantities["label_logit"] = Quantity((*dims, "label"), self.label_logits, unit="logit")
         return quantities
@@ -150,6 +158,22 @@ class LogitLensResult(Result):
     def is_known(self) -> bool:
         """Whether the true class is known at the positions read."""
         return self.answers is not None and self.at_target
+
+    @property
+    def has_queries_by_class(self) -> bool:
+        """Whether the queries are of known classes, the same for all prompts."""
+        return self.is_known and answer_kind(self.provenance) == "classes"
+
+    @property
+    def by_class(self) -> ByClass:
+        """What the lens gives each class, over all queries and over its own.
+
+        Raises:
+            ResultError: the queries have no known classes.
+        """
+        own = self.sel("class_prob")
+        space = None if self.log_sum is None else self.sel("label_space").values
+        return ByClass(self.sel("label_prob"), own, space, self.labels)
 
     @property
     def label_count(self) -> int:
@@ -226,8 +250,9 @@ class LogitLensResult(Result):
         return {place: ending(tokens, probs, self.words) for place, tokens, probs in columns}
 
     def on_page(self) -> tuple[str, ...]:
-        """The curves, and the words of the first prompt if they were kept."""
-        return self.shows if self.has_words else ("curves",)
+        """The curves, those of each class if classes are known, and the words of the first prompt if they were kept."""
+        there = {"classes": self.has_queries_by_class, "words": self.has_words}
+        return tuple(show for show in self.shows if there.get(show, True))
 
     def by_prompt(self, quantity: str | None = None) -> "pd.DataFrame":
         """One row per prompt, entry and label (and demonstration): its `logit`; or another quantity.

@@ -223,11 +223,21 @@ def test_results_saved_when_the_kind_of_intervals_had_another_name(gpt2, tmp_pat
     assert loaded.interval(side="false", layer=1) == found.interval(side="false", layer=1)
 
 
+def test_results_saved_without_names_of_classes_number_them(tmp_path, gpt2):
+    folder = as_earlier(layer_accuracy(*gpt2).save(tmp_path / "run"))
+    document = json.loads((folder / "result.json").read_text())
+    del document["values"]["labels"]
+    (folder / "result.json").write_text(json.dumps(document))
+    loaded = LayerAccuracyResult.load(folder)
+    panels = loaded.drawn(show="classes").panels
+    assert [panel.title for panel in panels] == ["class 1", "class 2", "class 3"]
+
+
 # --- labelled samples ---
 
 
 def test_one_number_and_selections(planted):
-    assert list(planted.quantities()) == [*METRICS, "gap"]
+    assert list(planted.quantities()) == [*METRICS, "gap", "label_prob", "class_prob"]
     assert planted.sel().dims == ("side", "layer")
     scores = planted.scores[0, 1, :, 3]
     expected = mean_interval(scores, "outcome")
@@ -290,8 +300,9 @@ def test_figures_of_a_page(planted):
         "permuted",
         "plain",
         "label_space",
+        "classes",
     ]
-    calibrated, gap, permuted, plain, space = shown
+    calibrated, gap, permuted, plain, space, _ = shown
     last = {
         metric: [said(planted.interval(metric, side=side, layer=4)) for side in ("true", "false")]
         for metric in METRICS
@@ -361,6 +372,31 @@ def result_of(true, false, **options):
         answers=torch.arange(batch) % 2,
         **options,
     )
+
+
+def test_each_class_over_its_own_queries_by_side():
+    probs = torch.tensor([[[0.9, 0.1]], [[0.7, 0.3]], [[0.6, 0.4]]]).double()
+    result = replace(
+        result_of([[0.0]] * 3, [[0.0]] * 3), true_probs=probs, false_probs=probs.flip(-1)
+    )
+    own = result.sel("class_prob")
+    assert_close(own.values[:, 0], torch.tensor([[0.75, 0.3], [0.25, 0.7]]).double())
+    every = result.sel("label_prob", label="class 1")
+    assert_close(every.values[:, 0], torch.tensor([2.2 / 3, 0.8 / 3]).double())
+    named = replace(result, labels=("no", "yes"))
+    assert named.sel("class_prob", side="true", label="yes").values == pytest.approx(0.3)
+    assert "classes" not in replace(result, own_choices=True).on_page()
+    assert "class_prob" not in replace(result, own_choices=True).quantities()
+
+
+def test_classes_of_true_demonstrations_are_on_the_page(gpt2):
+    found = layer_accuracy(*gpt2)
+    assert found.labels == gpt2[1].labels
+    shape = found.drawn(show="classes")
+    shown = {panel.title: shape.values[panel.curves[1]] for panel in shape.panels}
+    for i, label in enumerate(found.labels):
+        assert_close(shown[label], found.true_probs[..., i].mean(0))
+    assert "classes" in found.on_page()
 
 
 def test_resamples_without_a_final_gap_have_no_critical_layer():

@@ -320,7 +320,9 @@ def test_layers_are_labelled_samples(gpt2):
         "true_label",
         "accuracy",
         "label_prob",
+        "class_prob",
         "prob",
+        "label_space",
         "label_logit",
     ]
     assert_close(lens.sel().values, own.mean(0))
