@@ -292,6 +292,7 @@ class Asker:
         labels, answer = self.names(experiment), experiment.query.answer
         others = [label for number, label in enumerate(labels) if number != answer]
         rest = others[0] if len(others) == 1 else "mean of the others"
+        rest = f"that of “{rest}”" if self.stage.of_texts else rest
         return f"logit of “{labels[answer]}” minus {rest}"
 
     def calibrated(self, experiment: Experiment) -> dict[str, Any]:

@@ -225,6 +225,10 @@ class Session:
         for change in experiment.changes:
             if change.token is not None:
                 change.position(prompt)
+            if change.what == "position" and change.token == 0:
+                raise RunError(
+                    "The first token has none before it to be isolated from; choose a later one."
+                )
             if change.what == "span" and (change.demo or 0) >= len(prompt.units):
                 raise RunError(
                     f"Span {(change.demo or 0) + 1} does not end before the target, so it cannot be hidden from it; "

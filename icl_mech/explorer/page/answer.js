@@ -6,7 +6,7 @@ function answerView(app) {
     [false, "raw", "Probabilities among the label words"],
     [true, "calibrated", "Divided by the probabilities for a content-free query after the same demonstrations"],
   ], value => { look.calibrated = value; app.looked(); app.draw("answer"); });
-  const number = make("span", { class: "ex-count" });
+  const title = make("h2", {}, "Answer"), number = make("span", { class: "ex-count" });
   const query = make("span", { class: "ex-segmented ex-query", role: "group", "aria-label": "Query" },
     make("button", { type: "button", title: "Previous query ([)", "data-live": true, "aria-label": "Previous query", onclick: () => otherQuery(app, -1) }, "‹"),
     number,
@@ -16,7 +16,7 @@ function answerView(app) {
   const say = make("p", { class: "ex-say", role: "status" });
   const heard = make("p", { class: "ex-unseen", "aria-live": "polite" });
   const node = make("section", { class: "ex-answer-view", "aria-label": "Answer" },
-    make("div", { class: "ex-bar" }, make("h2", {}, "Answer"), scale.node, make("span", { class: "ex-space" }), query), make("div", { class: "ex-rows" }, table), next, say, heard);
+    make("div", { class: "ex-bar" }, title, scale.node, make("span", { class: "ex-space" }), query), make("div", { class: "ex-rows" }, table), next, say, heard);
 
   /** The part a row shows: raw or calibrated probabilities. */
   const partOf = row => !look.calibrated ? row : { now: "cal", ref: "refcal" }[row] ?? `${row}cal`;
@@ -54,6 +54,7 @@ function answerView(app) {
 
   function draw() {
     const state = app.state, listed = rows(state);
+    title.textContent = state.texts ? "Next token" : "Answer";
     scale.choose(look.calibrated);
     number.textContent = state.query.number == null ? `own ${itemName(state)}` : `${itemName(state)} ${state.query.number + 1} of ${state.query.of}`;
     table.hidden = !state.labels.length;
