@@ -411,10 +411,11 @@ def test_free_texts_are_read_changed_and_edited(browser, size):
         screen.click("Next query")
         assert (screen.now.query.number, screen.now.changes) == (1, ())
         page.locator(".ex-token").nth(3).press("e")
-        page.locator(".ex-editor textarea").fill("The team is a movie. The price was")
+        own = f"{TEXTS[2]} it"
+        page.locator(".ex-editor textarea").fill(own)
         page.keyboard.press("Enter")
         screen.settle()
-        assert screen.now.query.text == "The team is a movie. The price was"
+        assert screen.now.query.text == own
         screen.press("a")
         screen.press("f")
         screen.press("o")

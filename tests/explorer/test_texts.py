@@ -139,6 +139,7 @@ def test_what_needs_label_words_is_absent(view):
     page.do("hello", look=look)
     page.settled()
     assert set(page.parts()) == {"now", "ref", "flow", "refflow"}
+    assert set(page.kinds()) == {"state", "busy", "part"}
     state = view.session.state()
     assert [kind["what"] for kind in state["kinds"]] == ["span", "position"]
     assert [mode["mode"] for mode in state["modes"]] == ["logit", "matching", "change"]
