@@ -295,10 +295,11 @@ def _ask(experiment: Experiment, action: Action, stage: Stage) -> Done:
     if stage.task.is_open:
         query = Query(_text(action), 0, None, experiment.query.text2, (_text(action, "answer"),))
         return _asked(experiment, query)
-    answer = 0 if stage.of_texts else _whole(action, "answer", len(stage.task.labels), "class")
-    return _asked(
-        experiment, replace(experiment.query, text=_text(action), answer=answer, number=None)
-    )
+    text = _text(action)
+    if stage.of_texts:  # a space or line break at its end matters to what follows
+        return _asked(experiment, Query(action["text"], 0))
+    answer = _whole(action, "answer", len(stage.task.labels), "class")
+    return _asked(experiment, replace(experiment.query, text=text, answer=answer, number=None))
 
 
 def _range(experiment: Experiment, action: Action, stage: Stage) -> Done:

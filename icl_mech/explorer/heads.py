@@ -14,7 +14,6 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 
 from icl_mech._typing import Float, Tensor
-from icl_mech.explorer.actions import Stage
 from icl_mech.explorer.changes import spoken
 from icl_mech.explorer.experiment import Experiment
 from icl_mech.explorer.reuse import Runs
@@ -88,15 +87,14 @@ MEASURED = (*ROLES, "matching")
 """Modes with a part of their own."""
 
 
-def described(stage: Stage) -> list[dict[str, Any]]:
-    """The modes for the page; free texts have none of label words and demonstrations."""
+def described(*, of_answers: bool, of_texts: bool = False) -> list[dict[str, Any]]:
+    """The modes for the page, worded for free-form answers; free texts have none of label words and demonstrations."""
     modes = []
     for name, mode in MODES.items():
-        if stage.of_texts and name in ROLES:
+        if of_texts and name in ROLES:
             continue
-        of_answers = stage.task.is_open
         short, words = (spoken(text, of_answers=of_answers) for text in (mode.short, mode.words))
-        words = words.replace("the answer", "the next token") if stage.of_texts else words
+        words = words.replace("the answer", "the next token") if of_texts else words
         modes.append({**asdict(mode), "mode": name, "short": short, "words": words})
     return modes
 

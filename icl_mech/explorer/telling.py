@@ -63,7 +63,7 @@ def described(asker: Asker, history: History) -> dict[str, Any]:
         "heads": stage.info.n_heads,
         "changes": changes,
         "kinds": chosen(stage),
-        "modes": heads.described(stage),
+        "modes": heads.described(of_answers=stage.task.is_open, of_texts=stage.of_texts),
         "title": now.title(history.start),
         "started": now == history.start,
         "compared": now != history.compared,

@@ -121,6 +121,19 @@ def test_a_continuation_is_followed():
     view.close()
 
 
+def test_special_tokens_are_read_as_in_the_set():
+    model = model_of("llama")
+    texts = icl.texts([f"{own}</s>" for own in TEXTS], model, special_tokens="control")
+    view = explore(model, texts, threads=1)
+    view.do("ask", text=f"{OWN}</s>")
+    assert view.prompts[0].tokens[-1] == texts[0].tokens[-1]
+    space = {"model": model, "icl": icl}
+    lines = view.code().splitlines()[3:]
+    exec("\n".join(lines), space)  # noqa: S102 - what a reader would do with them
+    assert space["prompts"][0].tokens == view.prompts[0].tokens
+    view.close()
+
+
 def test_texts_with_anchors_of_their_own_have_these_spans():
     model = model_of()
     view = explore(model, icl.texts(TEXTS[:1], model, anchors=[["story", "movie"]]), threads=1)
@@ -176,6 +189,11 @@ def test_another_text_keeps_heads_only(view):
     view.do("query", number=1)
     assert [change.what for change in view.experiment.changes] == ["heads"]
     assert view.session.note
+
+
+def test_a_line_break_at_the_end_of_a_text_typed_in_stays(view):
+    view.do("ask", text=f"{OWN}\n")
+    assert view.prompts[0].text == f"{OWN}\n"
 
 
 def test_a_text_of_one_sentence_is_refused(view):

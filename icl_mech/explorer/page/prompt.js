@@ -369,7 +369,7 @@ function promptView(app) {
       first?.focus({ preventScroll: true });
       app.draw("prompt");
     };
-    const finish = () => { const string = area.value.trim(); close(); if (string) done(string); };
+    const finish = () => { const string = app.state.texts ? area.value : area.value.trim(); close(); if (string.trim()) done(string); };
     const form = make("div", { class: "ex-editor" }, area,
       make("div", {}, ...more, button("Measure", "Enter", finish), button("Cancel", "Escape", close), make("small", {}, "Enter measures, Shift Enter breaks the line, Escape cancels")));
     form.addEventListener("keydown", event => {
