@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from icl_mech.cli.console import say, waiting
-from icl_mech.cli.inputs import check_model, check_names, loaded_model, loaded_task
-from icl_mech.cli.options import ModelOptions, TaskOptions, grouped
+from icl_mech.cli.inputs import built_texts, check_model, check_names, loaded_model, loaded_task
+from icl_mech.cli.options import ModelOptions, TaskOptions, TextOptions, grouped
 from icl_mech.tasks import Task
 
 if TYPE_CHECKING:
+    import icl_mech as icl
     from icl_mech.explorer import Explorer, Server
 
 ADDRESS = "address.json"
@@ -25,6 +26,7 @@ ADDRESS = "address.json"
 def explore(
     model: ModelOptions,
     task: TaskOptions,
+    texts: TextOptions,
     shots: Annotated[
         int | None,
         typer.Option(
@@ -70,13 +72,14 @@ def explore(
     ] = False,
 ) -> None:
     """Change a prompt or a layer by hand, and see the effect immediately."""
-    check_names(model, task)
+    check_names(model, task if texts.texts is None else None)
     check_model(model)
-    chosen = loaded_task(task)
+    chosen = loaded_task(task) if texts.texts is None else None
     loaded = loaded_model(model, quiet=False)
+    prompts = built_texts(loaded, texts) if chosen is None else chosen
     with waiting("Opening the explorer ...", quiet=False):
         view = _opened(
-            loaded, chosen, out, state=state, shots=shots, n=n, seed=seed, threads=threads
+            loaded, prompts, out, state=state, shots=shots, n=n, seed=seed, threads=threads
         )
     if save_page is not None:
         with waiting("Measuring what the page shows ...", quiet=False):
@@ -104,13 +107,15 @@ def _leading(place: Path, url: str) -> str:
     return file.as_uri()
 
 
-def _opened(loaded: object, task: Task, out: Path | None, **how: Any) -> "Explorer":
+def _opened(
+    loaded: object, prompts: "Task | icl.PromptBatch", out: Path | None, **how: Any
+) -> "Explorer":
     """The explorer, restored from a folder if there is one."""
     from icl_mech.explorer import explore
     from icl_mech.explorer.view import HISTORY
 
     past = out if out is not None and exists(out / HISTORY) else None
-    return explore(loaded, task, history=past, **how)
+    return explore(loaded, prompts, history=past, **how)
 
 
 def _served(view: "Explorer", out: Path | None, port: int | None) -> "Server":

@@ -5,8 +5,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from icl_mech.errors import RunError, near_matches
-from icl_mech.explorer.changes import KINDS, OF_DEMONSTRATIONS, Change
+from icl_mech.explorer.changes import KINDS, OF_DEMONSTRATIONS, OF_PROMPTS, OF_TEXTS, Change
 from icl_mech.explorer.experiment import Demo, Experiment, Query
+from icl_mech.explorer.free_text import Texts
 from icl_mech.models import ModelInfo
 from icl_mech.tasks import Task
 from icl_mech.tasks.types import text_fault
@@ -29,18 +30,40 @@ class Stage:
     """What actions can draw on.
 
     Attributes:
-        task: The task, which supplies new demonstrations.
+        task: The task, which supplies new demonstrations; or free texts.
         info: Facts about the model.
         queries: The set of queries.
         first: Returns the first token of a free-form answer.
         shared: The queries had these demonstrations before they were opened here.
     """
 
-    task: Task
+    task: Task | Texts
     info: ModelInfo
     queries: tuple[Query, ...]
     first: Callable[[str], object] = lambda word: word
     shared: bool = True
+
+    @property
+    def of_texts(self) -> bool:
+        """True for free texts."""
+        return isinstance(self.task, Texts)
+
+    @property
+    def ranged(self) -> tuple[str, ...]:
+        """The kinds of changes in a range of layers."""
+        return OF_TEXTS if self.of_texts else OF_PROMPTS
+
+    def check_answers(self) -> None:
+        """Reject free texts.
+
+        Raises:
+            RunError: there are no right answers.
+        """
+        if self.of_texts:
+            raise RunError(
+                "Texts have no right answers to count over the set; code(every=True) returns lines that measure "
+                "the next token of every text."
+            )
 
     @property
     def relation(self) -> bool:
@@ -210,6 +233,8 @@ def _move(experiment: Experiment, action: Action, stage: Stage) -> Done:
 
 def _add(experiment: Experiment, action: Action, stage: Stage) -> Done:
     task, demos = stage.task, experiment.demos
+    if isinstance(task, Texts):
+        raise RunError("Texts have no demonstrations; edit the text instead.")
     if len(demos) >= MOST:
         raise RunError(f"There are {MOST} demonstrations already; drop one first.")
     used = {key for demo in demos for key in demo.example.keys}
@@ -252,6 +277,8 @@ def _add_open(experiment: Experiment, stage: Stage, used: set[str]) -> Experimen
 def _asked(experiment: Experiment, query: Query) -> Done:
     asked = experiment.asking(query)
     dropped = len(asked.changes) < len(experiment.changes)
+    if dropped and any(change.what in OF_TEXTS for change in experiment.changes):
+        return asked, "Tokens and spans of the old text are no longer changed."
     return asked, "Isolated tokens of the old query are no longer isolated." if dropped else ""
 
 
@@ -268,23 +295,25 @@ def _ask(experiment: Experiment, action: Action, stage: Stage) -> Done:
     if stage.task.is_open:
         query = Query(_text(action), 0, None, experiment.query.text2, (_text(action, "answer"),))
         return _asked(experiment, query)
+    text = _text(action)
+    if stage.of_texts:  # a space or line break at its end matters to what follows
+        return _asked(experiment, Query(action["text"], 0))
     answer = _whole(action, "answer", len(stage.task.labels), "class")
-    return _asked(
-        experiment, replace(experiment.query, text=_text(action), answer=answer, number=None)
-    )
+    return _asked(experiment, replace(experiment.query, text=text, answer=answer, number=None))
 
 
 def _range(experiment: Experiment, action: Action, stage: Stage) -> Done:
     what = action.get("what")
-    if not isinstance(what, str) or what not in KINDS or what == "heads":
-        known = [name for name in KINDS if name != "heads"]
-        raise RunError(f"There is no kind of change {what!r}. {near_matches(str(what), known)}")
+    if not isinstance(what, str) or what not in stage.ranged:
+        near = near_matches(str(what), [*stage.ranged])
+        raise RunError(f"There is no kind of change {what!r}. {near}")
     if what in OF_DEMONSTRATIONS and not experiment.demos:
         raise RunError("There is no demonstration that this could change; add one first.")
     demo = token = None
     needs = KINDS[what].needs
     if needs == "demo" or (needs == "token" and action.get("demo") is not None):
-        demo = _whole(action, "demo", len(experiment.demos), "demonstration")
+        count = LONGEST if stage.of_texts else len(experiment.demos)
+        demo = _whole(action, "demo", count, "span" if stage.of_texts else "demonstration")
     if needs == "token":
         token = _whole(action, "token", LONGEST, "token")
     factor = _factor(action) if needs == "factor" else 1.0

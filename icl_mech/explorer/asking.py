@@ -17,12 +17,13 @@ import torch
 from icl_mech._typing import Float, Tensor
 from icl_mech.engine import Kept, Reading, common_prefix, run
 from icl_mech.engine.readings import OfEntries
-from icl_mech.errors import IclMechError
+from icl_mech.errors import IclMechError, RunError
 from icl_mech.explorer import heads
 from icl_mech.explorer.actions import Stage
 from icl_mech.explorer.board import Board
 from icl_mech.explorer.changes import interventions
 from icl_mech.explorer.experiment import Experiment, Query
+from icl_mech.explorer.free_text import Texts
 from icl_mech.explorer.reuse import Runs
 from icl_mech.interventions import Intervention, Patch
 from icl_mech.measurements.calibration.calibration import CONTENT_FREE
@@ -121,6 +122,9 @@ class Asker:
             if (state := self._weights()) != self._state:
                 self._state, self.epoch = state, self.epoch + 1
                 self.known.clear()
+                if isinstance(self.stage.task, Texts):
+                    self.stage.task.forget()
+                    self._prompts.clear()
                 self.runs = _runs(self.model)
                 self.board = Board(self.model, self.stage, self.filled)
 
@@ -196,6 +200,10 @@ class Asker:
             IclMechError: the package rejects the experiment.
         """
         key, (what, *more) = (part, experiment), part.split()
+        if self.stage.of_texts and part in OF_LABELS:
+            raise RunError(
+                f"{part!r} needs demonstrations with label words, which texts do not have."
+            )
         with self._lock:
             if key not in self.known:
                 self.known[key] = PARTS[what](self, experiment, *more)
@@ -224,7 +232,15 @@ class Asker:
     def probs(self, experiment: Experiment) -> Float[Tensor, " label"]:
         """Probabilities of the label words, without the lens."""
         rows = self.runs.values(self.prompts(experiment), self.filled(experiment))[0][0, -1:]
-        return self._logits(rows)[0, self.labels(experiment)].softmax(-1)
+        return self._among(self._logits(rows), self.labels(experiment))[0].exp()
+
+    def _among(
+        self, logits: Float[Tensor, "row d_vocab"], labels: list[int]
+    ) -> Float[Tensor, "row label"]:
+        """Log-probabilities among the label words; of a text's next tokens, in the whole vocabulary."""
+        if self.stage.of_texts:
+            return logits.log_softmax(-1)[:, labels]
+        return logits[:, labels].log_softmax(-1)
 
     def _logits(self, rows: Float[Tensor, "row d_model"]) -> Float[Tensor, "row d_vocab"]:
         with torch.no_grad():
@@ -241,7 +257,8 @@ class Asker:
     def answer(self, experiment: Experiment) -> dict[str, Any]:
         """Answer, next words, lens and heads, from one forward pass."""
         logits, components = self.read(experiment)
-        label_logits = logits[:, self.labels(experiment)]
+        labels = self.labels(experiment)
+        among = self._among(logits, labels)
         heads: Any = []
         with suppress(IclMechError):  # without all parts of the model, the page shows no heads
             check_sum(components, self.model)
@@ -252,11 +269,11 @@ class Asker:
         words = self.words(ids)
         named = [[*zip(*pair, strict=True)] for pair in zip(words, rounded(probs), strict=True)]
         return {
-            "probs": rounded(label_logits[-1].softmax(-1)),
-            "logits": rounded(label_logits[-1].log_softmax(-1)),
+            "probs": rounded(among[-1].exp()),
+            "logits": rounded(among[-1]),
             "next": named[-1],
-            "lens": rounded(label_logits.softmax(-1)),
-            "mass": rounded((label_logits - log_sum).exp().sum(-1)),
+            "lens": rounded(among.exp()),
+            "mass": rounded((logits[:, labels] - log_sum).exp().sum(-1)),
             "top": [layer[:PER_LAYER] for layer in named],
             "heads": heads,
             "contrast": self.against(experiment),
@@ -275,6 +292,7 @@ class Asker:
         labels, answer = self.names(experiment), experiment.query.answer
         others = [label for number, label in enumerate(labels) if number != answer]
         rest = others[0] if len(others) == 1 else "mean of the others"
+        rest = f"that of “{rest}”" if self.stage.of_texts else rest
         return f"logit of “{labels[answer]}” minus {rest}"
 
     def calibrated(self, experiment: Experiment) -> dict[str, Any]:
@@ -406,6 +424,9 @@ PARTS: dict[str, Callable[..., dict[str, Any]]] = {
     "rows": heads.rows,
 }
 """Parts by name, most important first."""
+
+OF_LABELS = ("cal", "pair", "prior", *(f"heads {mode}" for mode in heads.ROLES))
+"""Parts that texts do not have."""
 
 
 def rounded(values: Tensor) -> Any:

@@ -43,6 +43,11 @@ class Change:
     factor: float = 1.0
 
     @property
+    def of_query(self) -> bool:
+        """True if it concerns a token or span of the query."""
+        return self.what == "span" or (self.token is not None and self.demo is None)
+
+    @property
     def place(self) -> tuple[object, ...]:
         """The key another change must share to replace this one."""
         return self.what, self.demo, self.token
@@ -54,6 +59,7 @@ class Change:
         first, last = self.layers
         text = spoken(KINDS[self.what].words, of_answers=of_answers).format(
             demo="the query" if self.demo is None else f"demonstration {self.demo + 1}",
+            span=(self.demo or 0) + 1,
             token=(self.token or 0) + 1,
             factor=f"{self.factor:g}",
         )
@@ -80,7 +86,9 @@ def spoken(text: str, *, of_answers: bool) -> str:
 
 
 def extents(prompt: Prompt) -> list[range]:
-    """The tokens of each demonstration, then those of the query up to the target."""
+    """The tokens of each demonstration, then those of the query up to the target; a free text is all query."""
+    if prompt.kind == "vocabulary":
+        return [range(prompt.target + 1)]
     ranges: dict[int, range] = {}
     for span in prompt.spans:
         if span.demo is not None:
@@ -100,7 +108,7 @@ class Kind:
 
     Attributes:
         short: Text of the control that selects it.
-        words: Description of a change, with `{demo}`, `{token}` and `{factor}`.
+        words: Description of a change, with `{demo}`, `{span}`, `{token}` and `{factor}`.
         make: Builds the intervention.
         needs: What has to be chosen first.
     """
@@ -152,11 +160,19 @@ KINDS: dict[str, Kind] = {
     "reweight": Kind("re-weight", "target reads label words × {factor}", _reweight, "factor"),
     "hide": Kind("hide demonstration", "{demo} hidden from later tokens", _hide, "demo"),
     "token": Kind("isolate token", "token {token} of {demo} isolated", _token, "token"),
+    "span": Kind("hide span", "span {span} hidden from later tokens", _hide, "demo"),
+    "position": Kind("isolate token", "token {token} isolated", _token, "token"),
     "heads": Kind("zero heads", "", lambda c, *_: ZeroHeads([*c.heads])),
 }
-"""Kinds by name; the first is the default of a drag. Heads are chosen one by one, not by a range of layers."""
+"""Kinds by name. Heads are chosen one by one, not by a range of layers."""
 
-OF_DEMONSTRATIONS = tuple(name for name in KINDS if name not in ("token", "heads"))
+OF_TEXTS = ("span", "position")
+"""Kinds for free texts, which have no demonstrations; the first is the default of a drag."""
+
+OF_PROMPTS = tuple(name for name in KINDS if name not in (*OF_TEXTS, "heads"))
+"""Kinds for prompts with demonstrations and a query; the first is the default of a drag."""
+
+OF_DEMONSTRATIONS = tuple(name for name in OF_PROMPTS if name != "token")
 """Kinds that need a demonstration."""
 
 

@@ -15,6 +15,7 @@ from icl_mech.errors import IclMechError
 from icl_mech.explorer.actions import Stage
 from icl_mech.explorer.changes import Change, interventions, spoken
 from icl_mech.explorer.experiment import Experiment, Query
+from icl_mech.explorer.free_text import Texts
 from icl_mech.interventions import Cut, Intervention, Isolate, Reweight, ZeroHeads
 from icl_mech.models import LanguageModel
 from icl_mech.prompts import PromptBatch
@@ -55,18 +56,27 @@ def code(
         lines.append("from icl_mech.interventions.token_sets import TokenSet")
     if any(isinstance(intervention, Reweight) for intervention in made):
         lines.append("import torch")
-    lines += ["", model, task, *_prompts(experiment, stage, every=every), "", *changes]
+    if isinstance(stage.task, Texts):
+        built = [*_texts(stage.task, prompts)]
+    else:
+        built = [task, *_prompts(experiment, stage, every=every)]
+    lines += ["", model, *built, "", *changes]
     option = ", interventions=changes" if made else ""
     if made:
         lines += ["", "before = icl.predict(model, prompts)"]
+    lens, contrast = "'label_prob'", 'heads.sel("contrast")'
     names = "prompts[0]" if stage.task.is_open else "after"
     shown = f"dict(zip({names}.labels, after.label_probs[0].tolist()))"
-    shown = "after.accuracy" if every else shown
+    if stage.of_texts:
+        shown = "after.log_probs.exp()[:, 0]"
+        lens, contrast = "'prob'", "heads.label_logits[..., 0] - heads.label_logits[..., 1]"
+    elif every:
+        shown = "after.accuracy"
     lines += [
         f"after = icl.predict(model, prompts{option})",
         f"print({shown})",
-        f"lens = icl.logit_lens(model, prompts{option})  # lens.sel('label_prob')",
-        f'heads = icl.logit_lens(model, prompts, per="head"{option})  # heads.sel("contrast")',
+        f"lens = icl.logit_lens(model, prompts{option})  # lens.sel({lens})",
+        f'heads = icl.logit_lens(model, prompts, per="head"{option})  # {contrast}',
     ]
     if experiment.demos and not every:
         lines.append(f"flow = icl.flow_scores(model, prompts{option})  # flow.values")
@@ -81,6 +91,24 @@ def _prompts(experiment: Experiment, stage: Stage, *, every: bool) -> Iterator[s
     yield from _queries("queries", [query.example for query in asked])
     yield from _choices(experiment, stage)
     yield from _built("demonstrations", experiment, stage)
+
+
+def _texts(task: Texts, prompts: PromptBatch) -> Iterator[str]:
+    """Lines that build the prompts of free texts."""
+    yield "texts = ["
+    for prompt in prompts:
+        yield f"    {prompt.text!r},"
+    yield "]"
+    options: dict[str, Any] = {"spans": task.splitting}
+    if task.splitting is None or any(prompt.target + 1 < len(prompt) for prompt in prompts):
+        spans = []
+        for prompt in prompts:
+            put = prompt.spans[0].stop if prompt.spans[0].role == "bos" else 0
+            spans.append([(start - put, stop - put) for start, stop in prompt.text_spans])
+        targets = [prompt.target for prompt in prompts]
+        options = {"spans": spans, "unit": "tokens", "target": targets}
+    more = ", ".join(f"{name}={value!r}" for name, value in (options | task.options).items())
+    yield f"prompts = icl.texts(texts, model, {more})"
 
 
 def _demonstrations(name: str, experiment: Experiment, stage: Stage) -> Iterator[str]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from icl_mech.errors import RunError
 from icl_mech.explorer.changes import Change
+from icl_mech.explorer.free_text import Texts
 from icl_mech.prompts import PromptBatch, build_prompts
 from icl_mech.tasks import Example, Task
 
@@ -100,8 +101,8 @@ class Experiment:
         return replace(self, demos=demos, changes=())
 
     def asking(self, query: Query) -> "Experiment":
-        """The experiment with another query; a token of the old one is no longer isolated."""
-        changes = tuple(c for c in self.changes if c.what != "token" or c.demo is not None)
+        """The experiment with another query; tokens and spans of the old one are no longer changed."""
+        changes = tuple(c for c in self.changes if not c.of_query)
         return replace(self, query=query, changes=changes)
 
     def opposite(self, classes: int) -> "Experiment":
@@ -124,7 +125,7 @@ class Experiment:
         return "; ".join(said) or "start"
 
     def prompts(
-        self, task: Task, model: object, queries: Sequence[Query] | None = None
+        self, task: Task | Texts, model: object, queries: Sequence[Query] | None = None
     ) -> PromptBatch:
         """The experiment's prompt, or its demonstrations before other queries.
 
@@ -132,6 +133,8 @@ class Experiment:
             PromptError: a prompt is too long for the model, or a demonstration has the text of a query.
         """
         asked = [self.query] if queries is None else queries
+        if isinstance(task, Texts):
+            return task.prompts([(query.text, query.number) for query in asked])
         return build_prompts(
             task,
             model,

@@ -87,11 +87,14 @@ MEASURED = (*ROLES, "matching")
 """Modes with a part of their own."""
 
 
-def described(*, of_answers: bool) -> list[dict[str, Any]]:
-    """The modes for the page; `of_answers` words them for free-form answers."""
+def described(*, of_answers: bool, of_texts: bool = False) -> list[dict[str, Any]]:
+    """The modes for the page, worded for free-form answers; free texts have none of label words and demonstrations."""
     modes = []
     for name, mode in MODES.items():
+        if of_texts and name in ROLES:
+            continue
         short, words = (spoken(text, of_answers=of_answers) for text in (mode.short, mode.words))
+        words = words.replace("the answer", "the next token") if of_texts else words
         modes.append({**asdict(mode), "mode": name, "short": short, "words": words})
     return modes
 

@@ -138,8 +138,10 @@ def over_all(
 
     Raises:
         StoppedError: a stop was requested.
-        IclMechError: a demonstration has the text of a query, or not every prompt has the token of a change.
+        IclMechError: a demonstration has the text of a query, not every prompt has the token of a change, or texts
+            have no right answers.
     """
+    asker.stage.check_answers()
     sides: list[Analysis] = []
 
     def half(share: float, words: str) -> None:

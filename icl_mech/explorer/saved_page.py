@@ -104,7 +104,7 @@ def _live(model: str, task: str) -> str:
         return "icl-mech explore --model {} --task {} --state FILE".format(
             *(name[1] for name in names if name)
         )
-    return 'icl.explore(model, task, state="FILE")'
+    return f'icl.explore(model, {task.partition(" = ")[0]}, state="FILE")'
 
 
 @dataclass
@@ -136,12 +136,14 @@ class _Stored:
         asker, history = self.asker, self.at(row)
         now, task = history.now, asker.stage.task
         asked = {
-            **{what: (what, now) for what in ("now", "flow", "board", "prior")},
-            "pair": ("pair", now.relabelled(0, len(task.labels))),
+            **{what: (what, now) for what in ("now", "flow")},
             **{f"heads {mode}": (f"heads {mode}", on) for mode, on in self.modes(now)},
             "rows": (f"rows {asker.prompts(now)[0].target}", now),
         }
-        if not task.is_open:
+        if not asker.stage.of_texts:
+            asked |= {"board": ("board", now), "prior": ("prior", now)}
+            asked["pair"] = "pair", now.relabelled(0, len(task.labels))
+        if task.labels:
             asked["cal"] = "cal", now
         if heads.zeroed(now):
             asked["null"] = "null", now
@@ -163,7 +165,8 @@ class _Stored:
 
     def modes(self, now: Experiment) -> list[tuple[str, Experiment]]:
         """The measured modes of the map of heads; prefix matching concerns the model alone."""
-        return [(m, self.history.past[0] if m == "matching" else now) for m in heads.MEASURED]
+        modes = ("matching",) if self.asker.stage.of_texts else heads.MEASURED
+        return [(m, self.history.past[0] if m == "matching" else now) for m in modes]
 
     def at(self, row: Experiment) -> History:
         """The history with a state as the present one."""
@@ -172,7 +175,8 @@ class _Stored:
     def beside(self, own: Experiment, row: Experiment) -> dict[str, int]:
         """Parts of an experiment that a state is compared with: its answer, and what is stored of it anyway."""
         experiment = self.at(row).beside(own)
-        answer = _there({what: self.part(what, experiment) for what in ("now", "board")})
+        shown = ("now",) if self.asker.stage.of_texts else ("now", "board")
+        answer = _there({what: self.part(what, experiment) for what in shown})
         rest = {what: self.places.get((what, experiment)) for what in ("flow", "cal")}
         return {**answer, **_there(rest)}
 

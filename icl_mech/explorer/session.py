@@ -196,8 +196,9 @@ class Session:
         """The two experiments to compare over all queries.
 
         Raises:
-            RunError: there is only one query, which gives no interval.
+            RunError: there is only one query, which gives no interval; or texts have no right answers.
         """
+        self.asker.stage.check_answers()
         if len(self.asker.stage.queries) < 2:
             raise RunError(
                 "There is only one query, which gives no interval; open the explorer with more (n=24)."
@@ -222,8 +223,17 @@ class Session:
         """Reject an experiment that has no prompt, before anything changes."""
         prompt = self.asker.prompts(experiment)[0]
         for change in experiment.changes:
-            if change.what == "token":
+            if change.token is not None:
                 change.position(prompt)
+            if change.what == "position" and change.token == 0:
+                raise RunError(
+                    "The first token has none before it to be isolated from; choose a later one."
+                )
+            if change.what == "span" and (change.demo or 0) >= len(prompt.units):
+                raise RunError(
+                    f"Span {(change.demo or 0) + 1} does not end before the target, so it cannot be hidden from it; "
+                    f"spans 1 to {len(prompt.units)} can."
+                )
 
     def _head(self, message: Mapping[str, Any]) -> tuple[int, int]:
         act(self.history.now, {**message, "do": "head"}, self.asker.stage)
@@ -278,6 +288,7 @@ class Session:
     def finding(self, history: History | None = None) -> str:
         """Lines of Python that test the change from the reference over all queries and fresh ones."""
         asker, own = self.asker, history or self.history
+        asker.stage.check_answers()
         if own.compared == own.now:
             raise RunError("There is no change to test: this state is the one it is compared with.")
         return finding(own.compared, own.now, asker.stage, asker.model, lines=self.lines)
@@ -310,7 +321,7 @@ class Session:
     def plan(self) -> list[Part]:
         """The parts to measure for the present experiment: what is on show first."""
         history, look = self.history, self.look
-        now, reference, task = history.now, history.compared, self.asker.stage.task
+        now, reference, stage = history.now, history.compared, self.asker.stage
         kept = [
             (f"kept{i}", history.beside(experiment))
             for i, (_, experiment) in enumerate(history.named)
@@ -322,14 +333,16 @@ class Session:
         parts.append(("flow", "flow", now))
         parts += [(name, "now", experiment) for name, experiment in kept]
         if (
-            look.get("calibrated") and not task.is_open
+            look.get("calibrated") and stage.task.labels
         ):  # no content-free query asks for an open answer
             parts += [("cal", "cal", now), ("refcal", "cal", reference)]
             parts += [(f"{name}cal", "cal", experiment) for name, experiment in kept]
-        if look.get("pair", True):
-            parts.append(("pair", "pair", now.relabelled(0, len(task.labels))))
+        if look.get("pair", True) and not stage.of_texts:
+            parts.append(("pair", "pair", now.relabelled(0, len(stage.task.labels))))
         parts.append(("refflow", "flow", reference))
         parts += self._heads_in_reserve()
+        if stage.of_texts:
+            return parts
         if look.get("board"):
             parts.append(("board", "board", now))
         return [*parts, ("prior", "prior", now)] if look.get("prior") else parts
@@ -339,7 +352,10 @@ class Session:
         mode, history = self.look.get("heads"), self.history
         # Prefix matching concerns the model alone: always asked of one experiment, it is measured once.
         on = history.past[0] if mode == "matching" else history.now
-        return [("heads", f"heads {mode}", on)] if mode in heads.MEASURED else []
+        measured = mode in heads.MEASURED and not (
+            self.asker.stage.of_texts and mode in heads.ROLES
+        )
+        return [("heads", f"heads {mode}", on)] if measured else []
 
     def _heads_in_reserve(self) -> list[Part]:
         """Random heads zeroed instead, and what all heads attend to once the pointer has been among them."""

@@ -16,6 +16,7 @@ from icl_mech.errors import RunError
 from icl_mech.explorer.actions import MOST, Stage, act
 from icl_mech.explorer.changes import Change
 from icl_mech.explorer.experiment import Demo, Experiment, Query
+from icl_mech.explorer.free_text import Texts
 from icl_mech.explorer.history import History
 from icl_mech.tasks.types import text_fault
 
@@ -170,7 +171,7 @@ def _made_for(stage: Stage) -> dict[str, Any]:
     return {
         "model": stage.info.name,
         "task": task.name,
-        "template": task.template.pattern,
+        "template": "" if isinstance(task, Texts) else task.template.pattern,
         "labels": [*task.labels],
     }
 

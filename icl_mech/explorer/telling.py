@@ -4,6 +4,7 @@ from dataclasses import asdict
 from typing import Any
 
 from icl_mech.explorer import heads
+from icl_mech.explorer.actions import Stage
 from icl_mech.explorer.asking import Asker
 from icl_mech.explorer.changes import KINDS, spoken
 from icl_mech.explorer.history import History
@@ -12,16 +13,15 @@ BEGINNING = 120
 """Number of characters of each query that the page lists."""
 
 
-def chosen(*, of_answers: bool) -> list[dict[str, Any]]:
+def chosen(stage: Stage) -> list[dict[str, Any]]:
     """The changes a drag over layers can make."""
     return [
         {
             "what": what,
-            "words": spoken(kind.short, of_answers=of_answers),
-            "needs": kind.needs or None,
+            "words": spoken(KINDS[what].short, of_answers=stage.task.is_open),
+            "needs": KINDS[what].needs or None,
         }
-        for what, kind in KINDS.items()
-        if what != "heads"
+        for what in stage.ranged
     ]
 
 
@@ -32,7 +32,7 @@ def described(asker: Asker, history: History) -> dict[str, Any]:
     changes = [
         {
             **asdict(change),
-            "token": change.position(prompt) if change.what == "token" else None,
+            "token": change.position(prompt) if change.token is not None else None,
             "factor": change.factor if change.what == "reweight" else None,
             "words": change.words(of_answers=stage.task.is_open),
         }
@@ -47,6 +47,7 @@ def described(asker: Asker, history: History) -> dict[str, Any]:
         "task": stage.task.name,
         "labels": asker.names(now),
         "open": stage.task.is_open,
+        "texts": stage.of_texts,
         "demos": [asdict(demo) for demo in now.demos],
         "query": {**asdict(now.query), "of": len(stage.queries)},
         "queries": [
@@ -55,14 +56,14 @@ def described(asker: Asker, history: History) -> dict[str, Any]:
                 "answer": query.answer,
                 "label": (query.words or stage.task.labels)[query.answer].strip(),
             }
-            for query in stage.queries
+            for query in (() if stage.of_texts else stage.queries)  # no right answers, no board
         ],
         "tokens": asker.tokens(now),
         "layers": stage.info.n_layers,
         "heads": stage.info.n_heads,
         "changes": changes,
-        "kinds": chosen(of_answers=stage.task.is_open),
-        "modes": heads.described(of_answers=stage.task.is_open),
+        "kinds": chosen(stage),
+        "modes": heads.described(of_answers=stage.task.is_open, of_texts=stage.of_texts),
         "title": now.title(history.start),
         "started": now == history.start,
         "compared": now != history.compared,

@@ -14,6 +14,7 @@ from icl_mech.errors import IclMechError, PromptError, RunError
 from icl_mech.explorer.actions import Stage
 from icl_mech.explorer.asking import Asker
 from icl_mech.explorer.experiment import Demo, Experiment, Query
+from icl_mech.explorer.free_text import Texts
 from icl_mech.explorer.history import History
 from icl_mech.explorer.over_all import OverAll, over_all
 from icl_mech.explorer.pace import fastest
@@ -196,7 +197,8 @@ def explore(
     Args:
         model: TransformerBridge, HookedTransformer or adapted model.
         prompts: A task with classes or free-form answers, or prompts of one (`build_prompts`); if each has its own
-            demonstrations, those of the first stand before all queries.
+            demonstrations, those of the first stand before all queries. Or free texts (`texts`), which are read
+            towards their next token.
         task: The task of given prompts, if it is not a built-in one.
         n: Number of queries of a task (default 24).
         shots: Demonstrations per class of a task (default 1); for free-form answers, in total (default 4).
@@ -206,19 +208,20 @@ def explore(
         threads: Number of torch threads; None: as many as are fastest in a few passes at the start.
 
     Raises:
-        PromptError: the prompts are texts or chats, or cannot be built again from their task.
+        PromptError: the prompts are chats with demonstrations, or cannot be built again from their task or text.
         RunError: the folder holds a history, or `state` is a state, of another model or task.
     """
-    if isinstance(prompts, PromptBatch):
-        resolved, batch = _task_of(prompts, task), prompts
+    adapted = adapt(model)
+    if isinstance(prompts, PromptBatch) and prompts.answer_kind == "vocabulary":
+        asker, start = _read_towards_next(adapted, prompts)
+    elif isinstance(prompts, PromptBatch):
+        asker, start = _asked(adapted, _task_of(prompts, task), prompts)
     else:
         resolved = as_task(prompts)
-        batch = _drawn(resolved, model, shots, n or QUERIES, seed)
-    adapted = adapt(model)
-    asker, start = _asked(adapted, resolved, batch)
+        asker, start = _asked(adapted, resolved, _drawn(resolved, model, shots, n or QUERIES, seed))
     past = History([start]) if history is None else _read(Path(expanduser(history)), asker.stage)
     known = [line.replace("load_model", "icl.load_model") for line in model_line(adapted)]
-    lines = (*known, f"model = ...  # {adapted.info.name}")[0], _task_line(resolved)
+    lines = (*known, f"model = ...  # {adapted.info.name}")[0], _task_line(asker.stage.task)
     if threads is None:
         threads = fastest(adapted, asker, start)
     session = Session(asker, past, lines=lines, threads=threads)
@@ -231,6 +234,12 @@ def explore(
     except IclMechError:
         view.close()
         raise
+
+
+def _read_towards_next(model: LanguageModel, batch: PromptBatch) -> tuple[Asker, Experiment]:
+    """The asker for free texts, and the first one as an experiment."""
+    queries = tuple(Query(prompt.text, 0, number) for number, prompt in enumerate(batch))
+    return Asker(model, Stage(Texts(batch, model), model.info, queries)), Experiment((), queries[0])
 
 
 def _asked(model: LanguageModel, task: Task, batch: PromptBatch) -> tuple[Asker, Experiment]:
@@ -286,6 +295,7 @@ def _open(
     answer of the next demonstration that has a different one, or of a training example.
     """
     task, queries = stage.task, stage.queries
+    assert isinstance(task, Task)
     known = {example.keys: example for example in (*task.train, *task.test)}
     examples = [known.get(demo.example.keys, demo.example) for demo in start.demos]
     asked = [known.get(query.example.keys, query.example) for query in queries]
@@ -327,13 +337,8 @@ def _task_of(prompts: PromptBatch, task: Task | str | None) -> Task:
     """The task the prompts were built from.
 
     Raises:
-        PromptError: it is not known, or cannot be explored.
+        PromptError: it is not known.
     """
-    if prompts.answer_kind == "vocabulary":
-        raise PromptError(
-            f"The answers of these prompts are scored against the {prompts.answer_kind}, but the explorer edits "
-            "demonstrations. Give prompts of a task with label words or free-form answers."
-        )
     name = prompts.source.get("task", {}).get("name")
     if task is None and name not in {known.name for known in known_tasks()}:
         raise PromptError(f"The task {name!r} is not a built-in one; give it with task=.")
@@ -359,7 +364,9 @@ def _first(
     return Experiment(tuple(demos), queries[0]), tuple(queries), shared
 
 
-def _task_line(task: Task) -> str:
+def _task_line(task: Task | Texts) -> str:
+    if isinstance(task, Texts):
+        return "texts = ...  # icl.texts(...)"
     named = task.name in {known.name for known in known_tasks()}
     named = named and load_task(task.name).describe() == task.describe()
     return f"task = icl.load_task({written(task.name)})" if named else f"task = ...  # {task!r}"

@@ -13,7 +13,16 @@ import torch
 pytest.importorskip("starlette")
 pytest.importorskip("playwright")
 from tests.browser.chromium import DRAWN
-from tests.explorer.cases import OPEN, TASK, model_of, opened, opened_open, serving
+from tests.explorer.cases import (
+    OPEN,
+    TASK,
+    TEXTS,
+    model_of,
+    opened,
+    opened_open,
+    opened_texts,
+    serving,
+)
 from tests.patience import milliseconds, seconds, until
 from tests.said import Words
 
@@ -364,6 +373,55 @@ def test_open_answers_flip_type_over_all_and_code(open_screen):
         screen.view.figures()["probs"], abs=1e-3
     )
     assert list(found["prompts"][0].labels[:2]) == [right, taught]
+
+
+LABELLED = [
+    "Flip all",
+    "+ Add",
+    "calibrated",
+    "Intervals",
+    "Tour",
+    "Make it a finding",
+    "true | false",
+    "to label words",
+]
+"""Controls of label words, demonstrations and right answers."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", ["desk", "phone"])
+def test_free_texts_are_read_changed_and_edited(browser, size):
+    view = opened_texts()
+    with serving(view) as server:
+        screen = Screen(browser, view, server, size)
+        page = screen.page
+        for name in LABELLED:
+            assert not page.get_by_role("button", name=name).filter(visible=True).count(), name
+        assert "".join(page.locator(".ex-token").all_inner_texts()) == TEXTS[0]
+        assert [*shown(screen).values()][:2] == as_written(view)
+        page.locator(".ex-token").nth(6).click()
+        page.evaluate(DRAWN)
+        assert page.inner_text(".ex-prompt-view .ex-say").startswith("Saliency, layer")
+        assert page.locator(".ex-arc").count() > 0
+        page.locator(".ex-tracks").press("Enter")  # hides the span of the token
+        screen.settle()
+        assert [(own.what, own.demo) for own in screen.now.changes] == [("span", 0)]
+        assert page.locator(".ex-hidden").count() > 3
+        assert [*shown(screen).values()][:2] == as_written(view)
+        screen.click("Next query")
+        assert (screen.now.query.number, screen.now.changes) == (1, ())
+        page.locator(".ex-token").nth(3).press("e")
+        own = f"{TEXTS[2]} it"
+        page.locator(".ex-editor textarea").fill(own)
+        page.keyboard.press("Enter")
+        screen.settle()
+        assert screen.now.query.text == own
+        screen.press("a")
+        screen.press("f")
+        screen.press("o")
+        assert not page.locator(".ex-error").filter(visible=True).count()
+        screen.close()
+    view.close()
 
 
 @pytest.mark.slow

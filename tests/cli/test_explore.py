@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 import icl_mech as icl
 from icl_mech.cli.app import app
 from icl_mech.cli.explore import ADDRESS, _opened, _served
-from tests.explorer.cases import OPEN, TASK, model_of
+from tests.explorer.cases import OPEN, TASK, TEXTS, model_of
 
 pytest.importorskip("uvicorn")
 HOW = {"shots": 1, "n": 4, "seed": 0, "threads": 1}
@@ -74,6 +74,18 @@ def test_words_are_refused_before_a_model_is_loaded():
     assert "no-such-task" in str(run.exception)
     run = CliRunner().invoke(app, ["explore", "--n", "0"])
     assert run.exit_code == 2
+
+
+def test_a_file_of_texts_is_opened_instead_of_a_task(tmp_path, monkeypatch):
+    monkeypatch.setattr("icl_mech.cli.explore.loaded_model", lambda name, quiet: model_of())
+    file, page = tmp_path / "texts.txt", tmp_path / "page.html"
+    file.write_text("\n---\n".join(TEXTS), encoding="utf-8")
+    how = ["explore", "--texts", str(file), "--spans", "lines", "--save-page", str(page)]
+    run = CliRunner().invoke(app, how)
+    assert "has 1 span" in str(run.exception)
+    run = CliRunner().invoke(app, [own for own in how if own not in ("--spans", "lines")])
+    assert run.exit_code == 0, run.output
+    assert "<title>texts, tiny-gpt2</title>" in page.read_text(encoding="utf-8")
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from icl_mech.explorer.actions import Stage, act
 from icl_mech.explorer.asking import Asker
 from icl_mech.explorer.view import _first
 from icl_mech.models import adapt
-from icl_mech.prompts import build_prompts
+from icl_mech.prompts import build_prompts, texts
 from icl_mech.tasks import Example, Task, Template
 from tests.patience import seconds, until
 from tests.tiny import tiny_model
@@ -77,6 +77,19 @@ def asked(family="gpt2"):
 def opened_open(task=OPEN, family="gpt2", **options):
     """An explorer of open answers."""
     return explore(model_of(family), task, **{"n": 4, "shots": 3, "threads": 1, **options})
+
+
+TEXTS = [
+    "The first story of a river. It was a movie. The team is the price",
+    "World and Sports. Business of Technology.\nArticle is Answer. Was",
+    "A river is a river. A team is a team. A river is",
+]
+
+
+def opened_texts(family="gpt2"):
+    """An explorer of free texts."""
+    model = model_of(family)
+    return explore(model, texts(TEXTS, model), threads=1)
 
 
 def done(start, stage, *actions):

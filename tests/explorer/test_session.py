@@ -328,14 +328,7 @@ def test_values_in_python(view):
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        (
-            lambda: icl.texts(["A river of gold. A team of two. A price of it."], model_of()),
-            "against vocabulary",
-        ),
-        (lambda: icl.build_prompts(TASK, model_of(), n=4), "built"),
-    ],
+    ("given", "said"), [(lambda: icl.build_prompts(TASK, model_of(), n=4), "built")]
 )
 def test_prompts_that_cannot_be_explored(given, said):
     with WORDS.raises(PromptError, said):

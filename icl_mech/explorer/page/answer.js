@@ -6,7 +6,7 @@ function answerView(app) {
     [false, "raw", "Probabilities among the label words"],
     [true, "calibrated", "Divided by the probabilities for a content-free query after the same demonstrations"],
   ], value => { look.calibrated = value; app.looked(); app.draw("answer"); });
-  const number = make("span", { class: "ex-count" });
+  const title = make("h2", {}, "Answer"), number = make("span", { class: "ex-count" });
   const query = make("span", { class: "ex-segmented ex-query", role: "group", "aria-label": "Query" },
     make("button", { type: "button", title: "Previous query ([)", "data-live": true, "aria-label": "Previous query", onclick: () => otherQuery(app, -1) }, "‹"),
     number,
@@ -16,7 +16,7 @@ function answerView(app) {
   const say = make("p", { class: "ex-say", role: "status" });
   const heard = make("p", { class: "ex-unseen", "aria-live": "polite" });
   const node = make("section", { class: "ex-answer-view", "aria-label": "Answer" },
-    make("div", { class: "ex-bar" }, make("h2", {}, "Answer"), scale.node, make("span", { class: "ex-space" }), query), make("div", { class: "ex-rows" }, table), next, say, heard);
+    make("div", { class: "ex-bar" }, title, scale.node, make("span", { class: "ex-space" }), query), make("div", { class: "ex-rows" }, table), next, say, heard);
 
   /** The part a row shows: raw or calibrated probabilities. */
   const partOf = row => !look.calibrated ? row : { now: "cal", ref: "refcal" }[row] ?? `${row}cal`;
@@ -35,6 +35,7 @@ function answerView(app) {
   function columns(state, every) {
     const narrow = app.root.clientWidth <= 620, count = state.labels.length;
     const fits = Math.max(2, Math.floor((node.clientWidth - (narrow ? 92 : 128)) / (narrow ? 58 : 76)));
+    if (state.texts) return { shown: [0, 1], rest: "all" };
     if (count <= fits && !state.open) return { shown: [...Array(count).keys()], rest: 0 };
     const most = c => c === state.query.answer ? 3 : c === taught(state) ? 2 : Math.max(0, ...every.map(row => row?.[c] ?? 0));
     const shown = [...Array(count).keys()].sort((a, b) => most(b) - most(a)).filter((c, i) => !state.open || i < 2 || most(c) >= 0.005)
@@ -47,24 +48,25 @@ function answerView(app) {
 
   function heading(state, c) {
     const label = state.labels[c].trim(), words = make("bdi", {}, cut(visible(label), 24));
-    if (c === state.query.answer) return make("b", { title: "the true answer of this query" }, "✓ ", words);
+    if (c === state.query.answer) return make("b", { title: state.texts ? "the token that is followed: the next one of the text, else the likeliest one without changes" : "the true answer of this query" }, "✓ ", words);
     return c === taught(state) ? make("span", { class: "ex-taught", title: "the answer that false demonstrations demonstrate for this query" }, "✗ ", words) : words;
   }
 
   function draw() {
     const state = app.state, listed = rows(state);
+    title.textContent = state.texts ? "Next token" : "Answer";
     scale.choose(look.calibrated);
-    number.textContent = state.query.number == null ? "own query" : `query ${state.query.number + 1} of ${state.query.of}`;
+    number.textContent = state.query.number == null ? `own ${itemName(state)}` : `${itemName(state)} ${state.query.number + 1} of ${state.query.of}`;
     table.hidden = !state.labels.length;
-    scale.node.hidden = table.hidden || state.open;  // a free-form answer has no content-free probability to divide by
-    look.calibrated &&= !state.open;
-    table.setAttribute("aria-label", `Probability of each ${state.open ? "choice" : "class"}, by state`);
+    scale.node.hidden = table.hidden || state.open || state.texts;  // a free-form answer has no content-free probability to divide by
+    look.calibrated &&= !state.open && !state.texts;
+    table.setAttribute("aria-label", `Probability of each ${state.texts ? "next token" : state.open ? "choice" : "class"}, by state`);
     const every = listed.map(row => probabilities(row.part)), { shown, rest } = columns(state, every);
     const before = listed[0].kind === "ref" ? every[0] : null;
     table.replaceChildren(
       make("thead", {}, make("tr", {}, make("th", { scope: "col" }, make("span", { class: "ex-unseen" }, "state")),
         shown.map(c => make("th", { scope: "col", title: state.labels[c].trim() }, heading(state, c))),
-        rest > 0 && make("th", { scope: "col" }, `${rest} ${state.open ? "more" : "others"}`))),
+        rest && make("th", { scope: "col" }, `${rest} ${state.open ? "more" : "others"}`))),
       make("tbody", {}, listed.map((row, i) => rowNode(state, row, every[i], before, shown, rest))));
     drawNext(state);
     const said = app.says.answer;
@@ -81,7 +83,7 @@ function answerView(app) {
     const cells = shown.map(c => make("td", {
       class: c === state.query.answer ? "ex-right" : c === taught(state) ? "ex-taught" : "", title: logits ? `${state.labels[c].trim()}: logit ${logits[c].toFixed(2)}` : null,
     }, values ? bar(values[c], row.kind === "now" ? before?.[c] : null, c === best) : "–"));
-    if (rest > 0) cells.push(make("td", {}, values ? bar(1 - shown.reduce((sum, c) => sum + values[c], 0), null, false) : "–"));
+    if (rest) cells.push(make("td", {}, values ? bar(1 - shown.reduce((sum, c) => sum + values[c], 0), null, false) : "–"));
     return make("tr", { class: `ex-${row.kind}${app.fresh.has(part) ? "" : " ex-stale"}` }, make("th", { scope: "row" }, rowName(state, row)), cells);
   }
 
@@ -112,7 +114,7 @@ function answerView(app) {
     const words = app.parts.now?.next ?? [], probs = app.parts.now?.probs;
     next.classList.toggle("ex-stale", !app.fresh.has("now"));
     next.replaceChildren(make("span", {}, "next token"), ...words.slice(0, 5).map(([word, share]) => {
-      const label = state.labels.findIndex(own => own.trim() === word.trim());
+      const label = labelOf(state, word);
       return make("span", {}, make("bdi", { class: label < 0 ? "ex-word" : label === state.query.answer ? "ex-word ex-is-true" : "ex-word ex-is-false" }, cut(visible(word), 18)), ` ${two(share)}`);
     }), state.open && probs ? rank(probs) : "");
   }
@@ -128,7 +130,7 @@ function answerView(app) {
     const probs = app.parts.now?.probs;
     if (!probs || !app.fresh.has("now") || !state.labels.length) return;
     const best = probs.indexOf(Math.max(...probs)), was = app.parts.ref && isCompared(state) ? `, before ${two(app.parts.ref.probs[state.query.answer])}` : "";
-    const words = `Answer ${state.labels[best].trim()} ${two(probs[best])}; true answer ${state.labels[state.query.answer]?.trim()} ${two(probs[state.query.answer])}${was}.`;
+    const words = state.texts ? `${truthName(state)} ${two(probs[0])}${was}.` : `Answer ${state.labels[best].trim()} ${two(probs[best])}; true answer ${state.labels[state.query.answer]?.trim()} ${two(probs[state.query.answer])}${was}.`;
     if (heard.textContent !== words) heard.textContent = words;
   }
   return { node, draw };

@@ -6,12 +6,13 @@ function headerView(app) {
   const status = make("span", { class: "ex-status", role: "status" });
   const back = segmented("History", [["undo", "Undo", "Undo (u)"], ["redo", "Redo", "Redo (r)"], ["reset", "Start", "Back to the start (0)"]],
     what => app.act(what));
+  const tour = button("Tour", "Three steps that show what this page is for", () => app.tour(), { "data-live": true });
   const node = make("header", { class: "ex-header" },
     make("h1", {}, "Explore in-context learning"), what, pill, status, make("span", { class: "ex-space" }),
     back.node,
     button("Keep", "Keep this state as a row next to the others (k)", () => app.act("keep", {}, "answer"), { "data-live": true }),
     button("Copy as code", "Python code that reproduces these numbers (c)", () => askCode(app)),
-    button("Tour", "Three steps that show what this page is for", () => app.tour(), { "data-live": true }),
+    tour,
     button("Share", "A link, a file, a page of this state; its measurement", () => app.share.open()),
     button("?", "Keyboard shortcuts (?)", () => app.dialogs.showHelp(), { "aria-label": "Keyboard shortcuts", class: "ex-button ex-square" }),
     button("◐", "Switch between light and dark", () => app.toggleTheme(), { "aria-label": "Switch between light and dark", class: "ex-button ex-square" }));
@@ -30,6 +31,7 @@ function headerView(app) {
     app.root.classList.toggle("ex-lost", app.link !== "open");
     pill.hidden = !state;
     if (!state) return;
+    tour.hidden = Boolean(state.texts);  // its steps are about label words
     what.textContent = what.title = [state.model, state.task, app.transport.saved && "saved page"].filter(Boolean).join(" · ");
     const all = app.set && app.look.all;
     pill.textContent = all ? `n = ${app.set.n} · 95 % intervals` : "n = 1 · an example, not a finding";

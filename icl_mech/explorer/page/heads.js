@@ -249,7 +249,7 @@ function headsMap(app, { fill, showsAll }) {
     if (!measured) return tell(versus, [`Random heads beside the zeroed ones: ${waits()}`]);
     const { random, zeroed, without } = measured, low = Math.min(...random), high = Math.max(...random), mean = random.reduce((sum, chance) => sum + chance, 0) / random.length;
     const these = measured.count === 1 ? "this head zeroed" : `these ${inWords(measured.count)} zeroed`, of = `${inWords(measured.count)} random head${measured.count === 1 ? "" : "s"}`;
-    const words = ["P(true answer): no head zeroed ", make("b", {}, two(without)), ` · ${these} `, make("b", {}, two(zeroed))];
+    const words = [`${truthName(state)}: no head zeroed `, make("b", {}, two(without)), ` · ${these} `, make("b", {}, two(zeroed))];
     if (random.length) {
       const outside = zeroed < low || zeroed > high;
       words.push(` · ${of} `, make("b", {}, two(mean)), ` (${two(low)}–${two(high)}, ${random.length} draws): ${outside ? "outside" : "within"} the range of random heads.`);

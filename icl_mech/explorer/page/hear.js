@@ -38,7 +38,7 @@ function hearState(app, state) {
     if (old.tokens.length !== state.tokens.length) look.token = followed(old, state, look.token);
     if (look.token == null) look.mode = "roles";
   }
-  if (look.demo != null && look.demo >= state.demos.length) look.demo = null;
+  if (look.demo != null && !(state.texts ? state.tokens.some(token => token.d === look.demo) : look.demo < state.demos.length)) look.demo = null;
   look.layer = clamp(look.layer ?? Math.round(state.layers / 4), 0, state.layers - 1);
   if (!state.kinds.some(kind => kind.what === look.kind)) look.kind = state.kinds[0]?.what ?? null;
   if (look.row?.change >= state.changes.length) look.row = null;

@@ -12,8 +12,8 @@ function keyboard(app) {
   const unanswered = () => app.pending != null, may = what => unanswered() || app.state[what];
   const acts = {
     u: () => may("undo") && app.act("undo"), r: () => may("redo") && app.act("redo"), 0: () => (unanswered() || !app.state.started) && app.act("reset"),
-    k: () => app.act("keep", {}, "answer"), f: () => app.state.labels.length && app.act("flip_all"), a: () => app.act("add"),
-    "[": () => otherQuery(app, -1), "]": () => otherQuery(app, 1), o: () => app.act(app.progress ? "stop" : "over_all", {}, "set"),
+    k: () => app.act("keep", {}, "answer"), f: () => app.state.demos.length && app.state.labels.length && app.act("flip_all"), a: () => !app.state.texts && app.act("add"),
+    "[": () => otherQuery(app, -1), "]": () => otherQuery(app, 1), o: () => !app.state.texts && app.act(app.progress ? "stop" : "over_all", {}, "set"),
     l: () => app.nextLabel(1), L: () => app.nextLabel(-1), c: () => askCode(app), "?": () => app.dialogs.showHelp(),
   };
   app.root.addEventListener("keydown", event => {

@@ -86,7 +86,7 @@ function layersView(app) {
       kindsBuilt = signature;
       const act = what => {
         look.kind = what;
-        if (kindNow()?.needs === "demo") look.demo ??= state.demos.length ? 0 : null;
+        if (kindNow()?.needs === "demo") look.demo ??= state.texts || state.demos.length ? 0 : null;
         app.says = {};
         app.draw("layers", "prompt");
       };
@@ -105,7 +105,7 @@ function layersView(app) {
   function needWords(state) {
     const needs = kindNow()?.needs;
     if (needs === "token") return look.token == null ? "choose a token in the prompt, then drag" : `drag: ${kindNow().words}, ${quoted(state.tokens[look.token].t)} (${look.token})`;
-    if (needs === "demo") return look.demo == null ? "choose a demonstration by its number, then drag" : `drag: ${kindNow().words}, number ${look.demo + 1}`;
+    if (needs === "demo") return look.demo == null ? (state.texts ? "choose a token of a span, then drag" : "choose a demonstration by its number, then drag") : `drag: ${kindNow().words}, number ${look.demo + 1}`;
     return state.changes.length ? "" : "none – drag across layers on any track, or choose heads below";
   }
 
@@ -113,7 +113,7 @@ function layersView(app) {
   function missing() {
     const needs = kindNow()?.needs;
     if (needs === "token" && look.token == null) return "Choose a token in the prompt first: this change is about one token.";
-    if (needs === "demo" && look.demo == null) return "Choose a demonstration in the prompt first: its number, or one of its tokens.";
+    if (needs === "demo" && look.demo == null) return app.state.texts ? "Choose a span in the prompt first, by one of its tokens." : "Choose a demonstration in the prompt first: its number, or one of its tokens.";
     return "";
   }
 
@@ -137,15 +137,15 @@ function layersView(app) {
     // The flow keeps its height whatever the number of changes, so that bars stay under the pointer; the lens shrinks instead.
     const fixed = 148 + head + tall.flow + tall.lens + 118 + state.heads * cell + 142, allowed = 25;
     const rest = roomy ? clamp(window.innerHeight - fixed - allowed, 230, 440) : 250;
-    const flowHeight = Math.round(rest * 0.52), lensHeight = roomy ? Math.max(104, rest - flowHeight - Math.max(0, rows.height - allowed)) : rest - flowHeight;
+    const flowHeight = state.texts ? 0 : Math.round(rest * 0.52), lensHeight = roomy ? Math.max(104, rest - flowHeight - Math.max(0, rows.height - allowed)) : rest - flowHeight;
     let y = 0;
     const found = { width, narrow, left, right, column, cell, rows: rows.placed };
     const place = (name, height, title) => {
       found[name] = { head: y, top: y + title, height };
       y += title + height;
     };
-    place("flow", flowHeight, tall.flow + 5);
-    y += 9;
+    place("flow", flowHeight, state.texts ? 0 : tall.flow + 5);
+    y += state.texts ? 0 : 9;
     place("changes", rows.height, 19);
     y += 5;
     place("lens", lensHeight, tall.lens + 5);
@@ -222,16 +222,16 @@ function layersView(app) {
   }
 
   function drawGrid(state) {
-    const parts = [], chance = 1 / state.labels.length;
+    const parts = [], chance = state.texts ? -1 : 1 / state.labels.length;
     const text = (x, y, words, more = {}) => parts.push(make("text", { x, y, "font-size": 11.5, "text-anchor": "end", fill: colour("muted"), ...more }, words));
     for (const [track, ticks] of [[g.flow, flowScale().ticks], [g.lens, UNIT]]) {
-      for (const [value, words] of ticks) {
+      for (const [value, words] of track.height ? ticks : []) {
         const y = rise(track, value);
         parts.push(make("line", { x1: g.left, x2: g.width - g.right, y1: y, y2: y, stroke: colour("grid") }));
         if (Math.abs(value - chance) > 0.12 || track === g.flow) text(g.left - 6, y + 4, words);
       }
     }
-    if (state.labels.length > 1) {
+    if (state.labels.length > 1 && chance > 0) {
       const y = rise(g.lens, chance);
       parts.push(make("line", { x1: g.left, x2: g.width - g.right, y1: y, y2: y, stroke: colour("ref"), "stroke-dasharray": "1 4" }));
       text(g.left - 6, y + 4, g.narrow ? two(chance).slice(1) : "chance", { "font-size": 11 });
@@ -260,6 +260,7 @@ function layersView(app) {
   }
 
   function drawFlow(state) {
+    if (state.texts) return;
     const flow = app.parts.flow?.values.length ? app.parts.flow : null, before = app.parts.refflow?.values.length ? app.parts.refflow : null;
     const scale = flowScale(), shares = look.flow === "shares", y = value => value == null ? null : rise(g.flow, scale.place(value)), { x } = g;
     const compared = before && (isCompared(state));
@@ -280,7 +281,7 @@ function layersView(app) {
     const top = app.parts.now?.top ?? [], { column } = g;
     fill("words", ["now"], top.map(([best], place) => {
       if (!best) return [];
-      const [word, share] = best, x = g.x(place - 1), label = state.labels.findIndex(own => own.trim() === word.trim()), shown = cut(visible(word), 11);
+      const [word, share] = best, x = g.x(place - 1), label = labelOf(state, word), shown = cut(visible(word), 11);
       const ink = label < 0 ? "ink" : label === state.query.answer ? "true" : "false", upright = [...shown].length < 3;
       return [
         make("rect", { x: x - column / 2 + 0.5, y: g.words.top, width: Math.max(1, column - 1), height: g.words.height, rx: 2, fill: `color-mix(in oklab, ${colour("s0")} ${100 - Math.round(70 * Math.sqrt(share))}%, ${colour("s2")})` }),
@@ -365,7 +366,7 @@ function layersView(app) {
     if (row?.change != null) return `Change ${row.change + 1}: ${state.changes[row.change].words} – Delete removes it, s sets its start and e its end to the cursor, Alt ← → moves it`;
     if (row?.head != null) return heads.reading(row.head);
     if (flow?.values.length) parts.push(spoken(`texts → label words ${two(flow.values[0][l])}, label words → target ${two(flow.values[1][l])}, else ${two(flow.values[2][l])}${flow.random ? `, random ${two(flow.random[l])}` : ""}`, state));
-    if (now && state.labels.length) parts.push(`P(true answer) ${two(now.lens[l + 1][A])}${ref && isCompared(state) ? `, ${referenceName(state)} ${two(ref.lens[l + 1][A])}` : ""}`);
+    if (now && state.labels.length) parts.push(`${truthName(state)} ${two(now.lens[l + 1][A])}${ref && isCompared(state) ? `, ${referenceName(state)} ${two(ref.lens[l + 1][A])}` : ""}`);
     if (now?.top[l + 1]?.[0]) parts.push(`next ${quoted(now.top[l + 1][0][0])} ${two(now.top[l + 1][0][1])}`);
     return parts.join(" · ");
   }

@@ -50,7 +50,7 @@ function lensTrack(app) {
 
   function draw(state, g, fill, title) {
     const A = state.query.answer, { pair, now, ref, prior } = app.parts, y = value => g.lens.top + g.lens.height * (1 - value), x = i => g.x(i - 1);
-    const keys = [], compared = isCompared(state), all = showsAll(), mode = all ? "all" : look.lens;
+    const keys = [], compared = isCompared(state), all = showsAll(), mode = state.texts ? "classes" : all ? "all" : look.lens;
     const put = (values, style, width) => {
       if (!values) return [];
       keys.push(key(style, width));
@@ -62,9 +62,9 @@ function lensTrack(app) {
     const classes = mode === "classes" || mode === "calibrated" ? lines(state) : [];
     keys.push(...classes.map(line => key(line.style, line.c === A ? 2.6 : 1.7)));
     fill("ref", ["ref"], compared && mode === "classes" ? put(of(ref?.lens), ["ref", `✓ ${referenceName(state)}`, "4 3", ""], 1.9) : []);
-    const base = mode === "classes" && prior ? [
+    const base = mode === "classes" && prior && !state.texts ? [
       put(of(prior.zero), ["muted", "✓ zero-shot", "1 4", ""], 1.4), put(of(prior.mean), ["muted", `✓ mean of ${state.n}`, "7 2 1 2", ""], 1.4)] : [];
-    fill("now", [mode === "calibrated" ? "prior" : "now"], base, [...classes].reverse().map(line => fading(line.values, now?.mass, x, y, line.style, line.c === A ? 2.6 : 1.7)),
+    fill("now", [mode === "calibrated" ? "prior" : "now"], base, [...classes].reverse().map(line => fading(line.values, state.texts ? null : now?.mass, x, y, line.style, line.c === A ? 2.6 : 1.7)),
       mode === "pair" && (compared || !pair) ? put(of(now?.lens), ["ink", "now", "", ""], 2.6) : []);
     const drawn = [];
     if (all) {
@@ -73,9 +73,9 @@ function lensTrack(app) {
       drawn.push(band(after.low, after.high, x, y, "ink"), put(after.lens, ["ink", "now", "", "circle"], 2.4));
     }
     fill("all", [], drawn);
-    const weak = classes.length > 0 && now?.mass?.some(mass => mass < WEAK);
-    const more = all ? `true answer, mean of ${app.set.n} prompts, 95 % intervals` : weak ? spoken(`pale: label words hold < ${percent(WEAK)}`, state) : spoken("among the label words", state);
-    title(g.lens, "If the answer were read here", more, keys, all || !state.labels.length ? null : control.node);
+    const weak = !state.texts && classes.length > 0 && now?.mass?.some(mass => mass < WEAK);
+    const more = all ? `true answer, mean of ${app.set.n} prompts, 95 % intervals` : state.texts ? "in the whole vocabulary" : weak ? spoken(`pale: label words hold < ${percent(WEAK)}`, state) : spoken("among the label words", state);
+    title(g.lens, state.texts ? "If the next token were read here" : "If the answer were read here", more, keys, all || !state.labels.length || state.texts ? null : control.node);
   }
 
   /** The numbers at an entry, for the tooltip. */
@@ -91,7 +91,7 @@ function lensTrack(app) {
       compared && ref && `✓ ${referenceName(state)} ${two(ref.lens[after][A])}`,
       look.lens === "classes" && prior?.zero && `✓ zero-shot ${two(prior.zero[after][A])}`,
       look.lens === "classes" && prior?.mean && `✓ mean of prompts ${two(prior.mean[after][A])}`,
-      now.mass && spoken(`label words hold ${percent(now.mass[after])} of the next word`, state)];
+      now.mass && !state.texts && spoken(`label words hold ${percent(now.mass[after])} of the next word`, state)];
   }
   return { draw, words };
 }

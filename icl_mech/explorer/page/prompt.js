@@ -27,7 +27,7 @@ function promptView(app) {
   function blocks(state) {
     const found = [];
     state.tokens.forEach((token, i) => {
-      const kind = token.d ?? (found.some(own => typeof own.kind === "number") || !state.demos.length ? "query" : "before");
+      const kind = state.texts ? "query" : token.d ?? (found.some(own => typeof own.kind === "number") || !state.demos.length ? "query" : "before");
       if (found.at(-1)?.kind !== kind) found.push({ kind, tokens: [] });
       found.at(-1).tokens.push(i);
     });
@@ -50,7 +50,7 @@ function promptView(app) {
 
   function blockNode(state, { kind, tokens: members }) {
     const demo = typeof kind === "number" ? kind : null;
-    const name = kind === "query" ? "?" : kind === "before" ? "" : String(demo + 1);
+    const name = kind === "query" ? (state.texts ? "" : "?") : kind === "before" ? "" : String(demo + 1);
     const number = demo == null ? make("span", { class: "ex-number", "aria-hidden": "true" }, name)
       : make("button", { class: "ex-number", type: "button", tabindex: -1, title: `Choose demonstration ${name}`, onclick: () => chooseDemo(demo) }, name);
     const tools = demo != null ? demoTools(state, demo) : kind === "query" ? queryTools() : null;
@@ -72,7 +72,7 @@ function promptView(app) {
   }
 
   function queryTools() {
-    return make("span", { class: "ex-tools" }, tool("✎", "Enter your own query (e)", editQuery));
+    return make("span", { class: "ex-tools" }, tool("✎", `Enter your own ${itemName(app.state)} (e)`, editQuery));
   }
 
   /** A token and what follows it: the true word after a false label, line breaks; with `last`, no breaks. */
@@ -102,7 +102,7 @@ function promptView(app) {
 
   function tokenName(state, i) {
     const token = state.tokens[i], demo = token.d == null ? null : state.demos[token.d];
-    const place = demo ? `, demonstration ${token.d + 1}` : "";
+    const place = demo ? `, demonstration ${token.d + 1}` : state.texts && token.d != null ? `, span ${token.d + 1}` : "";
     const wrong = demo && token.r === "label_word" && demo.shown !== demo.true ? `, false, the true ${spoken("label", state)} is ${wordsOf(state, demo)[demo.true]}` : "";
     return `${token.t === "" ? `part of ${whole(state, i)}` : visible(token.t)}, ${roleName(token.r, state)}${place}${wrong}`;
   }
@@ -124,6 +124,7 @@ function promptView(app) {
     }
     const classes = state.labels.length > 0, allTrue = state.demos.every(demo => demo.shown === demo.true);
     flip.hidden = !classes || !state.demos.length;
+    add.hidden = Boolean(state.texts);
     const short = app.root.clientWidth < 1240;
     flip.textContent = allTrue ? (short ? "Flip all" : spoken("Flip all labels", state)) : short ? "All true" : spoken("All labels true", state);
     flip.title = spoken("All labels false, or all true again (f)", state);
@@ -162,6 +163,7 @@ function promptView(app) {
       own.tabIndex = i === reachable ? 0 : -1;
     });
     const picks = state.kinds.some(kind => kind.what === look.kind && kind.needs === "demo");
+    tokens.forEach((own, i) => own.classList.toggle("ex-of-span", Boolean(picks && state.texts && look.demo != null && state.tokens[i].d === look.demo)));
     text.querySelectorAll(".ex-block").forEach(block => block.classList.toggle("ex-picked", picks && block.dataset.demo === String(look.demo)));
     drawArcs(state, found);
     describe(state, found);
@@ -253,7 +255,7 @@ function promptView(app) {
   }
 
   function hint(state) {
-    if (!state.labels.length) return "Choose a token to see what it reads.";
+    if (!state.labels.length || state.texts) return "Choose a token to see what it reads.";
     return `Choose ${state.open ? "an answer" : "a label word"} to change it; any other token to see what it reads.`;
   }
 
@@ -367,7 +369,7 @@ function promptView(app) {
       first?.focus({ preventScroll: true });
       app.draw("prompt");
     };
-    const finish = () => { const string = area.value.trim(); close(); if (string) done(string); };
+    const finish = () => { const string = app.state.texts ? area.value : area.value.trim(); close(); if (string.trim()) done(string); };
     const form = make("div", { class: "ex-editor" }, area,
       make("div", {}, ...more, button("Measure", "Enter", finish), button("Cancel", "Escape", close), make("small", {}, "Enter measures, Shift Enter breaks the line, Escape cancels")));
     form.addEventListener("keydown", event => {
@@ -393,12 +395,12 @@ function promptView(app) {
 
   function editQuery() {
     if (editing) return;
-    const { query, labels, open } = app.state, block = text.querySelector('.ex-block[data-kind="query"]');
+    const { query, open, texts } = app.state, labels = texts ? [] : app.state.labels, block = text.querySelector('.ex-block[data-kind="query"]');
     const answer = open ? make("input", { type: "text", class: "ex-typed", maxlength: LONGEST_ANSWER, "aria-label": "Right answer", value: query.words[0] })
       : make("select", { "aria-label": "True answer" }, labels.map((label, i) => make("option", { value: i, selected: i === query.answer }, label.trim())));
     const more = labels.length ? [make("label", {}, open ? "right answer " : "true answer ", answer)] : [];
-    editor(block, query.text, "Your own query", string => {
-      const to = open ? answer.value.trim() : labels.length ? Number(answer.value) : null;
+    editor(block, query.text, `Your own ${itemName(app.state)}`, string => {
+      const to = open ? answer.value.trim() : labels.length ? Number(answer.value) : texts ? 0 : null;
       if (string !== query.text || to !== (open ? query.words[0] : query.answer)) app.act("ask", { text: string, answer: to });
     }, more);
   }
@@ -448,14 +450,14 @@ function promptView(app) {
     if (!app.state?.tokens[i] || event.ctrlKey || event.metaKey) return;
     const demo = app.state.tokens[i].d, step = { ArrowRight: 1, ArrowLeft: -1 }[event.key], hop = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     if (step) walk(i + step);
-    else if (hop && event.altKey && demo != null) app.act("move", { demo, by: hop });
+    else if (hop && event.altKey && demo != null && !app.state.texts) app.act("move", { demo, by: hop });
     else if (hop) walk(neighbour(i, hop));
     else if (event.key === "Home") walk(0);
     else if (event.key === "End") walk(tokens.length - 1);
     else if (event.key === "Enter" || event.key === " ") choose(i, event.altKey || event.shiftKey);
     else if (event.key === "Escape" && look.mode !== "roles") setMode("roles");
-    else if (event.key === "e") demo == null ? editQuery() : editDemo(demo);
-    else if (event.key === "Delete" && demo != null) app.act("drop", { demo });
+    else if (event.key === "e") demo == null || app.state.texts ? editQuery() : editDemo(demo);
+    else if (event.key === "Delete" && demo != null && !app.state.texts) app.act("drop", { demo });
     else return;
     event.preventDefault();
     event.stopPropagation();

@@ -13,6 +13,8 @@ function shareView(app) {
   const copy = button(byAddress ? "Copy link" : "Copy line", "", () => copyText(line, line.value, copied), { class: "ex-button ex-main-button" });
   const row = (control, ...words) => make("div", { class: "ex-share-row" }, control, make("span", {}, ...words));
   const page = make("span", {});
+  const finding = row(button("Make it a finding", "", () => { node.close(); app.act("finding"); }),
+    "Python that measures this change over all queries and over fresh ones, with intervals, beside its null.");
   const node = dialog("Share this state",
     make("div", { class: "ex-share-line" }, line, copy, copied),
     make("p", { class: "ex-quiet" }, byAddress
@@ -22,8 +24,7 @@ function shareView(app) {
       "The same as a file, for ", make("code", {}, "icl-mech explore --state FILE"), " and ", make("code", {}, "icl.explore(…, state=FILE)"), "."),
     row(button("Open a state …", "", () => file.click(), { "data-live": true }), file, "Such a file. Opening it is one step, which u undoes."),
     row(button("Save as page", "", () => { app.act("save_page", {}, "share"); app.tell("share", "Measuring what the page shows …"); }, { "data-live": true }), page),
-    row(button("Make it a finding", "", () => { node.close(); app.act("finding"); }),
-      "Python that measures this change over all queries and over fresh ones, with intervals, beside its null."),
+    finding,
     say, make("div", { class: "ex-bar" }, button("Close", "", () => node.close())));
 
   /** The state as it is now is asked for at once, so that a click can copy it. */
@@ -79,6 +80,7 @@ function shareView(app) {
     line.value = !shared ? "" : byAddress ? `${location.href.split("#")[0]}#${shared.link}` : `view.open("${shared.link}")`;
     line.setAttribute("aria-label", byAddress ? "Link" : "Line of Python");
     copy.disabled = !shared;
+    finding.hidden = Boolean(app.state.texts);  // there are no right answers to count
     page.textContent = `One HTML file of this state, the start and ${kept > 1 ? `the ${kept} kept rows` : kept ? "the kept row" : "kept rows (none yet)"}, to look through without a model.`;
     say.classList.toggle("ex-error", Boolean(said?.wrong));
     say.textContent = said?.text ?? "";

@@ -11,6 +11,12 @@ const isCompared = state => state.compared ?? !state.started;
 const referenceName = state => state.reference.name || "start";
 /** A text about label words, adapted to free-form answers. */
 const spoken = (words, state) => state?.open ? words.replace(/\blabel( word)?/g, "answer") : words;
+/** What the numbers are probabilities of; a text is read towards its next token, in the whole vocabulary. */
+const truthName = state => state.texts ? `P(${quoted(state.labels[0])})` : "P(true answer)";
+/** Number of the label word that a token is; of a text's two tokens, exactly. */
+const labelOf = (state, word) => state.labels.findIndex(own => state.texts ? own === word : own.trim() === word.trim());
+/** One of the set: a query, or a text. */
+const itemName = state => state.texts ? "text" : "query";
 /** What a demonstration can display: the classes, or its own free-form answers. */
 const wordsOf = (state, demo) => demo.words?.length ? demo.words : state.labels.map(own => own.trim());
 const ordinal = n => n + ["th", "st", "nd", "rd"][n % 100 > 10 && n % 100 < 14 ? 0 : Math.min(n % 10, 4) % 4];
@@ -24,6 +30,8 @@ const ROLES = {
   format: ["template", "template"],
   narrative: ["narrative", "template"],
   query_text: ["query", "query"],
+  span: ["text", "query"],
+  unknown: ["outside the spans", "template"],
   target: ["target", "target"],
   bos: ["start of text", "ref"],
 };
