@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from math import isfinite
 from typing import Any
 
 import torch
@@ -172,7 +173,10 @@ class Asker:
     ) -> list[Intervention]:
         """The experiment's changes, with patches' states from the cached run of the opposite prompt."""
         prompts = self.prompts(experiment) if prompts is None else prompts
-        made = self.changes(experiment, prompts, queries)
+        with self._lock:  # the board runs outside of `ask`
+            return self._filled(self.changes(experiment, prompts, queries), prompts)
+
+    def _filled(self, made: Sequence[Intervention], prompts: PromptBatch) -> list[Intervention]:
         for intervention in made:
             intervention.check(self.model.info)
             intervention.check_prompts(prompts)
@@ -430,14 +434,15 @@ OF_LABELS = ("cal", "pair", "prior", *(f"heads {mode}" for mode in heads.ROLES))
 
 
 def rounded(values: Tensor) -> Any:
-    """Nested lists with four significant digits."""
+    """Nested lists with four significant digits; None where a value is not finite, which JSON cannot say."""
     if values.ndim > 1:
         return [rounded(row) for row in values]
-    return [float(f"{value:.4g}") for value in values.tolist()]
+    return [float(f"{value:.4g}") if isfinite(value) else None for value in values.tolist()]
 
 
 def packed(shares: Float[Tensor, "*layer row column"]) -> str:
     """Lower triangles, row by row, in 255 steps from 0 to 1."""
     rows, columns = torch.tril_indices(*shares.shape[-2:])
-    small = (shares[..., rows, columns] * 255).round().to(torch.uint8)
+    # Re-weighted attention can exceed 1.
+    small = (shares[..., rows, columns].clamp(0, 1) * 255).round().to(torch.uint8)
     return base64.b64encode(small.numpy().tobytes()).decode()

@@ -125,7 +125,7 @@ def attention(
 
 def rows(asker: Answering, experiment: Experiment, token: str) -> dict[str, Any]:
     """Attention of every head from a token, layer by layer, head by head, in 255 steps from 0 to 1."""
-    steps = (attention(asker, experiment, int(token)) * 255).round().to(torch.uint8)
+    steps = (attention(asker, experiment, int(token)).clamp(0, 1) * 255).round().to(torch.uint8)
     return {
         "token": int(token),
         "t": len(asker.prompts(experiment)[0]),

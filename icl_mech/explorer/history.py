@@ -72,9 +72,7 @@ class History:
         """
         bare = replace(experiment, choices=())
         if over and len(self.past) > 1:
-            self.past[-1] = bare
-        elif len(self.past) > 1 and self.past[-1] == self.past[-2]:
-            self.past.pop()  # a bar that was dragged back
+            self.past.pop()
         if bare != self.past[-1]:
             self.past.append(bare)
             self.future.clear()

@@ -79,6 +79,7 @@ class Session:
         self._change = threading.Condition(threading.RLock())
         self._open, self._asked, self._seen, self._greeted = True, 0, 0, 0
         self._told: tuple[int, set[Part]] = 0, set()
+        self._dragged: tuple[object, int] | None = None
         asker.pinned.add(history.start)
         self._thread = threading.Thread(target=self._work, name="icl-mech explore", daemon=True)
         self._thread.start()
@@ -135,7 +136,9 @@ class Session:
             raise RunError("A message must be an object with do: the name of an action.")
         do, history = message["do"], self.history
         look = message.get("look")
-        self.look = look if isinstance(look, Mapping) else self.look
+        # A page that joins or reconnects does not change what others show; it says later what it shows.
+        if isinstance(look, Mapping) and not (do == "hello" and self.look):
+            self.look = look
         if do == "look":
             self._wake()
             return
@@ -151,7 +154,7 @@ class Session:
         if do in ACTIONS:
             experiment, note = act(history.now, self._placed(message), self.asker.stage)
             self._check(history.scored(experiment, experiment))
-            history.push(experiment, over=message.get("over") is True)
+            self._push(experiment, message)
         elif do in _OF_HISTORY:
             self._turn(_OF_HISTORY[do], message)
         elif do in ("over_all", "stop"):
@@ -160,9 +163,13 @@ class Session:
             self.errands.append(partial(self._save_page, send))
         elif do == "attend":
             self.attended = None if message.get("layer") is None else self._head(message)
+            if self.attended and self.look.get("mode") == "roles":
+                self.look = {**self.look, "mode": "into"}
         elif do != "hello":
             raise RunError(f"There is no action {do!r}.")
-        if do != "attend" and self.look.get("mode") == "roles":
+        if do not in ACTIONS:
+            self._dragged = None
+        if do not in ("attend", "hello") and self.look.get("mode") == "roles":
             self.attended = None
         if (history.compared, history.now) != before:
             self.note, self.wanted = note, None
@@ -172,6 +179,15 @@ class Session:
             self._tell({"kind": "look", "look": dict(self.look)}, send)
         self._wake()
         self.saved(history)
+
+    def _push(self, experiment: Experiment, message: Mapping[str, Any]) -> None:
+        """Make it the next step; all positions of a bar that is being dragged are one step."""
+        history, bar = self.history, (message.get("change"), len(self.history.past))
+        over = message.get("over") is True and self._dragged == bar
+        history.push(experiment, over=over)
+        moved = len(history.past) > bar[1] - over
+        dragging = message["do"] == "stretch" and moved
+        self._dragged = (bar[0], len(history.past)) if dragging else None
 
     def _wake(self) -> None:
         self._asked += 1
@@ -258,7 +274,8 @@ class Session:
 
     def shared(self) -> Shared:
         """The present state, its reference and what is on show."""
-        return Shared.of(self.history, self.look)
+        attended = [*self.attended] if self.attended else None
+        return Shared.of(self.history, {"attend": attended, **self.look})
 
     def page(self, stop: Callable[[], bool] = lambda: False) -> str:
         """The kept states as one HTML page; `stop` is asked before each part whether to stop (`StoppedError`)."""
@@ -272,7 +289,8 @@ class Session:
         self.history.open(shared.now, shared.reference)
         self._check(self.history.scored(self.history.against))
         head = shared.look.get("attend")
-        self.look, self.attended = shared.look, (head[0], head[1]) if head else None
+        self.look = {**self.look, **shared.look}
+        self.attended = (head[0], head[1]) if head else None
 
     def code(self, *, every: bool = False) -> str:
         """Lines of Python that give the numbers on the screen."""
@@ -295,11 +313,7 @@ class Session:
 
     def _written(self, history: History) -> dict[str, str]:
         """Everything a saved page can show as code of a state."""
-        scripts = {
-            "code": partial(self._code, history),
-            "every": partial(self._code, history, every=True),
-            "finding": partial(self.finding, history),
-        }
+        scripts = {"code": partial(self._code, history), "finding": partial(self.finding, history)}
         written = {}
         for name, script in scripts.items():
             with suppress(IclMechError):
@@ -403,13 +417,13 @@ class Session:
 
     def _run_errand(self, seen: int) -> None:
         """Do what takes longer than a part; a newer generation comes first, and then the rest of it."""
-        if not self.errands:
-            return
-        errand = self.errands.pop(0)
-        try:
-            errand(lambda: seen != self.generation or not self._open)
-        except StoppedError:
-            self.errands.insert(0, errand)
+        while self.errands and not self._newer():
+            errand = self.errands.pop(0)
+            try:
+                errand(lambda: seen != self.generation or not self._open)
+            except StoppedError:
+                self.errands.insert(0, errand)
+                return
 
     def _save_page(self, send: Send | None, stop: Callable[[], bool]) -> None:
         self._tell({"kind": "busy", "part": "page"})

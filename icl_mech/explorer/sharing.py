@@ -308,8 +308,6 @@ def _looks(stage: Stage) -> dict[str, Check]:
         "attend": _or_none(of_head),
         "heads": _or_none(named),
         "calibrated": flag,
-        "board": flag,
-        "prior": flag,
     }
 
 
@@ -364,8 +362,13 @@ def _query(saved: object, where: str, stage: Stage) -> Query:
     )
     query = Query(**_members(saved, where, needed, more))
     _check_words(query.words, where, stage)
-    same = (own for own in stage.queries if replace(own, number=None) == query)
-    return next(same, query)
+    return numbered(query, stage)
+
+
+def numbered(query: Query, stage: Stage) -> Query:
+    """The query with its number in the set; with none if it is not one of it."""
+    bare = replace(query, number=None)
+    return next((own for own in stage.queries if replace(own, number=None) == bare), bare)
 
 
 def _check_words(words: tuple[str, ...], where: str, stage: Stage) -> None:

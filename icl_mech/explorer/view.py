@@ -19,7 +19,7 @@ from icl_mech.explorer.history import History
 from icl_mech.explorer.over_all import OverAll, over_all
 from icl_mech.explorer.pace import fastest
 from icl_mech.explorer.session import Session
-from icl_mech.explorer.sharing import check, source
+from icl_mech.explorer.sharing import check, numbered, source
 from icl_mech.explorer.widget import bundle
 from icl_mech.interventions import Intervention
 from icl_mech.models import LanguageModel, adapt
@@ -400,10 +400,11 @@ def _read(folder: Path, stage: Stage) -> History:
             f"{file} is not a history of {stage.info.name!r} on {stage.task.name!r}; give the folder of one."
         )
     history = History.from_dict(saved)
-    for experiment in (
-        *history.past,
-        *history.future,
-        *(experiment for _, experiment in history.named),
-    ):
+
+    def read(experiment: Experiment) -> Experiment:
         check(experiment, stage, file)
+        return replace(experiment, query=numbered(experiment.query, stage))
+
+    history.past, history.future = [*map(read, history.past)], [*map(read, history.future)]
+    history.named = [(name, read(experiment)) for name, experiment in history.named]
     return history

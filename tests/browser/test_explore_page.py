@@ -468,7 +468,7 @@ def test_the_first_minute_is_three_steps_that_can_be_skipped(explorer):
     steps, show = own.page.locator(".ex-tour"), own.page.get_by_role("button", name="Show me")
     own.page.get_by_role("button", name="Tour").click()
     show.click()
-    assert own.last() == {"do": "flip", "demo": 0, "to": 1}
+    assert own.last() == {"do": "flip", "demo": 0}
     own.say(state(3, shown=(1, 1), kinds=kinds, started=False))
     own.measured(3, now=answers(0.1))
     assert "0.40 → 0.10" in own.text(".ex-tour")

@@ -1,5 +1,7 @@
 """Figures of the page are those of the public functions, whatever of them was computed before."""
 
+import base64
+import math
 import random
 
 import pytest
@@ -8,7 +10,7 @@ import torch
 import icl_mech as icl
 from icl_mech.errors import IclMechError
 from icl_mech.explorer.actions import act
-from icl_mech.explorer.asking import Asker
+from icl_mech.explorer.asking import Asker, packed, rounded
 from icl_mech.measurements.calibration.content_free import replaced
 from icl_mech.metrics.calibration import calibrate_labels
 from icl_mech.models import Site, adapt
@@ -236,3 +238,10 @@ def test_old_answers_are_let_go_but_not_those_of_the_start(monkeypatch):
         )
     assert own.has("now", start)
     assert len(own.known) <= 6
+
+
+def test_what_json_cannot_say_is_null():
+    values = torch.tensor([[0.12345678, math.nan], [math.inf, -1.0]])
+    assert rounded(values) == [[0.1235, None], [None, -1.0]]
+    codes = base64.b64decode(packed(torch.tensor([[2.96, 0.0], [0.5, 1.0]])))
+    assert [*codes] == [255, 128, 255]  # re-weighted attention saturates

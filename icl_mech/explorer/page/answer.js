@@ -49,7 +49,7 @@ function answerView(app) {
   function heading(state, c) {
     const label = state.labels[c].trim(), words = make("bdi", {}, cut(visible(label), 24));
     if (c === state.query.answer) return make("b", { title: state.texts ? "the token that is followed: the next one of the text, else the likeliest one without changes" : "the true answer of this query" }, "✓ ", words);
-    return c === taught(state) ? make("span", { class: "ex-taught", title: "the answer that false demonstrations demonstrate for this query" }, "✗ ", words) : words;
+    return c === taught(state) ? make("span", { class: "ex-taught", title: "the answer that incorrect demonstrations imply" }, "✗ ", words) : words;
   }
 
   function draw() {
@@ -129,7 +129,7 @@ function answerView(app) {
   function announce(state) {
     const probs = app.parts.now?.probs;
     if (!probs || !app.fresh.has("now") || !state.labels.length) return;
-    const best = probs.indexOf(Math.max(...probs)), was = app.parts.ref && isCompared(state) ? `, before ${two(app.parts.ref.probs[state.query.answer])}` : "";
+    const best = probs.indexOf(Math.max(...probs)), was = app.fresh.has("ref") && isCompared(state) ? `, before ${two(app.parts.ref.probs[state.query.answer])}` : "";
     const words = state.texts ? `${truthName(state)} ${two(probs[0])}${was}.` : `Answer ${state.labels[best].trim()} ${two(probs[best])}; true answer ${state.labels[state.query.answer]?.trim()} ${two(probs[state.query.answer])}${was}.`;
     if (heard.textContent !== words) heard.textContent = words;
   }

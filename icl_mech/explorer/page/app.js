@@ -84,6 +84,7 @@ export function mount(el, transport) {
   ends.push(() => sized.disconnect(), () => above.disconnect());
   transport.status(link => {
     app.link = link;
+    if (link === "open" && app.state) app.looked();
     app.draw("header");
     if (link === "open") app.share.openAddress();
   });

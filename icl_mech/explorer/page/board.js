@@ -70,12 +70,13 @@ function boardView(app) {
 
   /** The strip in one line: how many are measured, right, and changed. */
   function summaryWords(state) {
-    const rows = listed(state).filter(row => row.now !== null), done = rows.filter(row => row.now && row.fresh), right = end => done.filter(row => row[end][1] === row.answer).length;
+    const rows = listed(state).filter(row => row.now !== null && row.before !== null), done = rows.filter(row => row.now && row.fresh), right = end => done.filter(row => row[end][1] === row.answer).length;
+    if (!rows.length) return "None of these queries can be asked after these demonstrations.";
     if (!done.length) return app.board.size || app.busy ? "Measuring every query …" : "";
     const measured = done.length < rows.length ? `${done.length} of ${rows.length} measured: ` : "";
     if (!isCompared(state) || !done.every(row => row.before)) return `${measured}${right("now")} of ${done.length} right. ${done.length === rows.length ? "Change the prompt or a layer: every query follows." : ""}`;
     const change = done.reduce((sum, row) => sum + row.now[0] - row.before[0], 0) / done.length;
-    const tried = app.tried?.[0] && app.tried[1] > 1 ? ` Change ${app.tried[0]} of ${app.tried[1]} seen on these queries.` : "";
+    const tried = app.tried?.[0] && app.tried[1] > 1 ? ` Change ${app.tried[0]} of ${app.tried[1]} tried on these queries${app.tried[1] > 2 ? " (the best of several looks better than it is)" : ""}.` : "";
     return `${measured}right ${right("before")} → ${right("now")} of ${done.length}, P(true answer) ${signed(change)} on average.${tried}`;
   }
 

@@ -13,7 +13,7 @@ function headerView(app) {
     button("Keep", "Keep this state as a row next to the others (k)", () => app.act("keep", {}, "answer"), { "data-live": true }),
     button("Copy as code", "Python code that reproduces these numbers (c)", () => askCode(app)),
     tour,
-    button("Share", "A link, a file, a page of this state; its measurement", () => app.share.open()),
+    button("Share", "Share this state as a link, file or page, or as a test in Python", () => app.share.open()),
     button("?", "Keyboard shortcuts (?)", () => app.dialogs.showHelp(), { "aria-label": "Keyboard shortcuts", class: "ex-button ex-square" }),
     button("◐", "Switch between light and dark", () => app.toggleTheme(), { "aria-label": "Switch between light and dark", class: "ex-button ex-square" }));
 

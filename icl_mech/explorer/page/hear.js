@@ -27,7 +27,7 @@ function hearState(app, state) {
   }
   if (!old || old.gen !== state.gen) {
     app.fresh.clear();
-    app.progress = null;
+    app.progress = app.tried = null;
     for (const row of app.board.values()) row.fresh = false;
     if (old && old.n !== state.n) app.board.clear();
     for (const name of Object.keys(app.parts)) if (name.startsWith("rows ")) delete app.parts[name];
@@ -124,9 +124,14 @@ function hearCode(app, { code, title }) {
 
 /** What was on show in a state that was opened. */
 function hearLook(app, { look }) {
-  Object.assign(app.look, look);
-  if (!look.attend) app.attention = null;
+  const { attend, ...rest } = look;
+  Object.assign(app.look, rest);
+  if (!(app.look.token < app.state.tokens.length)) app.look.token = null;
+  if (app.look.token == null) app.look.mode = "roles";
+  app.attention = null;
+  app.attending = attend ? { layer: attend[0], head: attend[1] } : null;
   app.share.close();
+  app.looked();
   app.drawAll();
 }
 

@@ -60,7 +60,7 @@ function layersView(app) {
     flow => { look.flow = flow; app.draw("layers"); });
   flowControl.node.classList.add("ex-small");
   const svg = make("svg", { class: "ex-svg", "aria-hidden": "true" });
-  const groups = Object.fromEntries(["cursor", "grid", "refflow", "flow", "changes", "pair", "ref", "now", "all", "words", "heads", "marks", "brush", "label"]
+  const groups = Object.fromEntries(["cursor", "grid", "refflow", "flow", "changes", "pair", "ref", "base", "now", "all", "words", "heads", "marks", "brush", "label"]
     .map(name => [name, make("g", { class: `ex-g-${name}` })]));
   svg.append(...Object.values(groups));
   const over = make("div", { class: "ex-over" }), changesOver = make("div", { class: "ex-over" });
@@ -271,7 +271,7 @@ function layersView(app) {
     const keys = flow ? [...FLOWS.map(style => key(named(style))), shares && flow.random && key(named(RANDOM), 1.4), compared && pale(referenceName(state))].filter(Boolean) : [];
     title(g.flow, "Information flow", words, keys, flow?.edges?.length && flowControl.node);
     fill("refflow", ["refflow"], flow && compared ? scale.of(before).map((values, k) =>
-      make("path", { d: values.map((value, l) => `${l ? "L" : "M"}${x(l)},${y(value ?? 0)}`).join(""), fill: "none", stroke: colour(FLOWS[k][0]), "stroke-width": 5, opacity: 0.22, "stroke-linejoin": "round" })) : []);
+      make("g", { opacity: 0.22 }, curve(values, x, y, [FLOWS[k][0], "", "", ""], 5))) : []);
     fill("flow", ["flow"], flow ? [shares && flow.random && curve(flow.random, x, y, RANDOM, 1.4), scale.of(flow).map((values, k) => curve(values, x, y, FLOWS[k]))] : []);
   }
 
@@ -434,7 +434,15 @@ function layersView(app) {
     if (head) return heads.press(head, event.shiftKey || done.shift, event.pointerType === "touch");
     return moveCursor(done.from);
   });
-  svg.addEventListener("pointercancel", () => { drag = null; draw(); });
+  svg.addEventListener("pointercancel", cancelDrag);
+
+  /** A bar that was dragged returns to where it was. */
+  function cancelDrag() {
+    if (drag?.sent) sendSpan({ ...drag, span: drag.base });
+    drag = null;
+    draw();
+  }
+
   svg.addEventListener("pointerleave", () => {
     app.tip.hide();
     heads.preview(null);
@@ -518,8 +526,8 @@ function layersView(app) {
       apply(range.from, range.to);
       drawCursor();
     } else if (name === "Escape") {
-      drag = look.row = null;
-      draw();
+      look.row = null;
+      cancelDrag();
     } else if (heads.key(name)) return true;
     else if (change && (name === "Delete" || name === "Backspace" || name === "x")) app.act("remove", { change: row.change }, "layers");
     else if (change && !change.heads?.length && name === "s") stretch(row.change, [Math.min(look.layer, change.layers[1]), change.layers[1]]);

@@ -1,12 +1,12 @@
 // -- The lens: a line per class, pale where the label words hold little of the next word's probability --
 
 const LENSES = [
-  ["classes", "each class", "One line per class, with what the lens says without demonstrations and on average over the prompts"],
+  ["classes", "each class", "One line per class, with the zero-shot lens and the mean over prompts as baselines"],
   ["calibrated", "calibrated", "Divided by the lens of content-free queries after the same demonstrations"],
   ["pair", "true | false", "The true answer after all true and after all false labels"],
 ];
 const LINES = 5;  // classes that get a line
-const FADES = [[0.5, 1], [0.1, 0.72], [0.02, 0.45], [0, 0.22]];  // opacity from this probability of all label words on
+const FADES = [[0.1, 1], [0.02, 0.5], [0, 0.22]];  // opacity from this probability of all label words on
 const WEAK = 0.1;
 const OTHERS = ["1.5 3", "8 3 2 3", "4 4", "11 4"];
 
@@ -64,7 +64,8 @@ function lensTrack(app) {
     fill("ref", ["ref"], compared && mode === "classes" ? put(of(ref?.lens), ["ref", `✓ ${referenceName(state)}`, "4 3", ""], 1.9) : []);
     const base = mode === "classes" && prior && !state.texts ? [
       put(of(prior.zero), ["muted", "✓ zero-shot", "1 4", ""], 1.4), put(of(prior.mean), ["muted", `✓ mean of ${state.n}`, "7 2 1 2", ""], 1.4)] : [];
-    fill("now", [mode === "calibrated" ? "prior" : "now"], base, [...classes].reverse().map(line => fading(line.values, state.texts ? null : now?.mass, x, y, line.style, line.c === A ? 2.6 : 1.7)),
+    fill("base", ["prior"], base);
+    fill("now", [mode === "calibrated" ? "prior" : "now"], [...classes].reverse().map(line => fading(line.values, state.texts ? null : now?.mass, x, y, line.style, line.c === A ? 2.6 : 1.7)),
       mode === "pair" && (compared || !pair) ? put(of(now?.lens), ["ink", "now", "", ""], 2.6) : []);
     const drawn = [];
     if (all) {
@@ -80,7 +81,8 @@ function lensTrack(app) {
 
   /** The numbers at an entry, for the tooltip. */
   function words(state, after) {
-    const { pair, now, ref, prior } = app.parts, A = state.query.answer, compared = isCompared(state);
+    const { pair, now, ref } = app.parts, prior = app.fresh.has("prior") ? app.parts.prior : null;
+    const A = state.query.answer, compared = isCompared(state);
     if (showsAll()) {
       const { before, now: own, n } = app.set, one = side => `${two(side.lens[after])} [${two(side.low[after])}, ${two(side.high[after])}]`;
       return [`n = ${n}`, `now ${one(own)}`, compared && `${referenceName(state)} ${one(before)}`];

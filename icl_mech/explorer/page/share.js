@@ -11,16 +11,17 @@ function shareView(app) {
   const say = make("p", { class: "ex-say", role: "status" });
   const byAddress = transport.alone && !transport.saved;
   const copy = button(byAddress ? "Copy link" : "Copy line", "", () => copyText(line, line.value, copied), { class: "ex-button ex-main-button" });
+  const save = button("Download state", "", () => download(`${shared.name}.json`, JSON.stringify(shared.content, null, 1), "application/json"));
   const row = (control, ...words) => make("div", { class: "ex-share-row" }, control, make("span", {}, ...words));
   const page = make("span", {});
   const finding = row(button("Make it a finding", "", () => { node.close(); app.act("finding"); }),
-    "Python that measures this change over all queries and over fresh ones, with intervals, beside its null.");
+    "Python that tests this change over all queries and on held-out ones, with intervals, compared with a random control.");
   const node = dialog("Share this state",
     make("div", { class: "ex-share-line" }, line, copy, copied),
     make("p", { class: "ex-quiet" }, byAddress
       ? "The link opens this state, what it is compared with and what is on show: on this machine, while this explorer runs."
       : "Run the line where view is an explorer of the same model and task."),
-    row(button("Download state", "", () => download(`${shared.name}.json`, JSON.stringify(shared.content, null, 1), "application/json")),
+    row(save,
       "The same as a file, for ", make("code", {}, "icl-mech explore --state FILE"), " and ", make("code", {}, "icl.explore(…, state=FILE)"), "."),
     row(button("Open a state …", "", () => file.click(), { "data-live": true }), file, "Such a file. Opening it is one step, which u undoes."),
     row(button("Save as page", "", () => { app.act("save_page", {}, "share"); app.tell("share", "Measuring what the page shows …"); }, { "data-live": true }), page),
@@ -79,7 +80,7 @@ function shareView(app) {
     const said = app.says.share, kept = app.state.named.length;
     line.value = !shared ? "" : byAddress ? `${location.href.split("#")[0]}#${shared.link}` : `view.open("${shared.link}")`;
     line.setAttribute("aria-label", byAddress ? "Link" : "Line of Python");
-    copy.disabled = !shared;
+    copy.disabled = save.disabled = !shared;
     finding.hidden = Boolean(app.state.texts);  // there are no right answers to count
     page.textContent = `One HTML file of this state, the start and ${kept > 1 ? `the ${kept} kept rows` : kept ? "the kept row" : "kept rows (none yet)"}, to look through without a model.`;
     say.classList.toggle("ex-error", Boolean(said?.wrong));

@@ -28,7 +28,7 @@ const TOUR = [
       const { state } = app, demo = telling(state);
       return ["Does the model read the label words? ", make("b", {}, `Click “${visible(wordsOf(state, state.demos[demo])[state.demos[demo].shown])}”`), `, the ${spoken("label", state)} of demonstration ${demo + 1}, to make it false.`];
     },
-    take: app => { const demo = telling(app.state); app.act("flip", { demo, to: app.state.demos[demo].true ? 0 : 1 }); },
+    take: app => app.act("flip", { demo: telling(app.state) }),
     taken: ({ state }) => state.demos.some(demo => demo.shown !== demo.true),
     after: () => ["The strip under the answer shows the same for every query."],
   },
@@ -55,7 +55,7 @@ function tourView(app) {
   const words = make("p", { role: "status" }), show = button("Show me", "Take this step for me", () => { TOUR[step].take(app); });
   const next = button("Next", "", () => go(step + 1), { class: "ex-button ex-main-button" }), skip = button("Skip", "End the tour", () => go(TOUR.length));
   const node = make("section", { class: "ex-tour", "aria-label": "First steps", hidden: true }, words, make("span", { class: "ex-space" }), show, next, skip);
-  let step = remembered() ? TOUR.length : 0, before = null, change = "", marked = null;
+  let step = remembered() ? TOUR.length : 0, before = null, query = null, change = "", marked = null;
 
   function go(to) {
     step = to;
@@ -76,6 +76,8 @@ function tourView(app) {
     node.hidden = !own || app.transport.saved || state.labels.length < 2 || !state.demos.length || !state.kinds.some(kind => kind.what === "patch");
     if (node.hidden) return mark(null);
     const taken = own.taken(app);
+    if (query !== state.query.text) before = null;
+    query = state.query.text;
     if (!taken) {
       if (app.fresh.has("now")) before = truth(app);
       change = "";

@@ -25,8 +25,8 @@ export function socketTransport(url) {
     socket = new WebSocket(url);
     socket.onopen = () => {
       wait = 250;
-      told("open");
       socket.send(JSON.stringify(HELLO));
+      told("open");
     };
     socket.onmessage = event => heard(JSON.parse(event.data));
     socket.onclose = () => {
@@ -73,8 +73,8 @@ function widgetTransport(model) {
 /** From the stored messages of a saved page, with no Python behind it; `command` opens it live, `FILE` being the page. */
 export function replayTransport(text, command) {
   const file = decodeURIComponent(location.pathname.split("/").at(-1)) || "FILE";
-  const live = `This is a saved page, and that needs the model. Open it live: ${command.replace("FILE", /^[\w.-]+$/.test(file) ? file : `'${file}'`)}`;
-  let saved = null, past = [0], future = [], reference = null, gen = 0, told = () => {}, heard = () => {};
+  const live = `This is a saved page, and that needs the model. Open it live: ${command.replace("FILE", () => /^[\w.-]+$/.test(file) ? file : `'${file}'`)}`;
+  let saved = null, past = [0], future = [], reference = null, attended = "", gen = 0, told = () => {}, heard = () => {};
   const now = () => saved.states[past.at(-1)];
 
   const part = (name, number) => {
@@ -94,6 +94,7 @@ export function replayTransport(text, command) {
     Object.entries(parts).filter(([name]) => name !== "board").forEach(([name, number]) => part(name.split(" ")[0], number));
     Object.entries({ ref: against.now, refcal: against.cal, refflow: against.flow }).forEach(([name, number]) => part(name, number));
     kept.forEach((own, i) => part(`kept${i}`, own.now));
+    part("attention", now().attention[attended]);
     const rows = number => saved.pool[number]?.rows ?? [], before = rows(against.board);
     heard({ kind: "board", gen, of: state.n, done: true, rows: rows(parts.board).map((now, q) => ({ q, before: before[q], now })) });
   }
@@ -115,9 +116,9 @@ export function replayTransport(text, command) {
   };
   const answers = {
     share: () => ({ kind: "shared", ...now().shared }),
-    code: ({ all }) => ({ kind: "code", code: all ? now().every : now().code }),
-    finding: () => ({ kind: "code", title: now().finding && "As a finding", code: now().finding }),
-    attend: ({ layer, head }) => { if (layer != null) part("attention", now().attention[`attention ${layer} ${head}`]); return null; },
+    code: () => ({ kind: "code", code: now().code }),
+    finding: () => ({ kind: "code", title: "As a finding", code: now().finding }),
+    attend: ({ layer, head }) => { attended = `attention ${layer} ${head}`; if (layer != null) part("attention", now().attention[`attention ${layer} ${head}`]); return null; },
     look: () => null,
   };
 
@@ -126,6 +127,8 @@ export function replayTransport(text, command) {
     if (moves[what]) {
       moves[what](message);
       show(message.seq);
+    } else if (what === "finding" && (!now().finding || reference !== saved.reference)) {
+      heard({ kind: "error", text: "This page has no test of this comparison: " + live });
     } else if (!answers[what] || (what === "attend" && layer != null && !(`attention ${layer} ${head}` in now().attention))) {
       heard({ kind: "error", text: live });
     } else {
