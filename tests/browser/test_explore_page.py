@@ -255,6 +255,8 @@ def test_figures_of_an_older_state_are_pale_and_late_ones_are_dropped(explorer):
     own.measured(2, now=answers(0.8))
     assert not own.page.evaluate(heads)
     assert "0.80" in own.text(".ex-answers")
+    columns = own.page.locator(".ex-answers thead th").all_inner_texts()
+    assert columns[1:] == ["✓ World", "Sports", "Business", "Technology"]
 
 
 def test_a_set_is_shown_with_intervals_until_the_experiment_changes(explorer):

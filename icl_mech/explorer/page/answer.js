@@ -66,7 +66,7 @@ function answerView(app) {
     table.replaceChildren(
       make("thead", {}, make("tr", {}, make("th", { scope: "col" }, make("span", { class: "ex-unseen" }, "state")),
         shown.map(c => make("th", { scope: "col", title: state.labels[c].trim() }, heading(state, c))),
-        rest && make("th", { scope: "col" }, `${rest} ${state.open ? "more" : "others"}`))),
+        rest !== 0 && make("th", { scope: "col" }, `${rest} ${state.open ? "more" : "others"}`))),
       make("tbody", {}, listed.map((row, i) => rowNode(state, row, every[i], before, shown, rest))));
     drawNext(state);
     const said = app.says.answer;

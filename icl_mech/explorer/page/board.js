@@ -76,7 +76,7 @@ function boardView(app) {
     const measured = done.length < rows.length ? `${done.length} of ${rows.length} measured: ` : "";
     if (!isCompared(state) || !done.every(row => row.before)) return `${measured}${right("now")} of ${done.length} right. ${done.length === rows.length ? "Change the prompt or a layer: every query follows." : ""}`;
     const change = done.reduce((sum, row) => sum + row.now[0] - row.before[0], 0) / done.length;
-    const tried = app.tried?.[0] && app.tried[1] > 1 ? ` Change ${app.tried[0]} of ${app.tried[1]} tried on these queries${app.tried[1] > 2 ? " (the best of several looks better than it is)" : ""}.` : "";
+    const tried = !app.set && app.tried?.[0] && app.tried[1] > 1 ? ` Change ${app.tried[0]} of ${app.tried[1]} tried on these queries${app.tried[1] > 2 ? " (the best of several looks better than it is)" : ""}.` : "";
     return `${measured}right ${right("before")} → ${right("now")} of ${done.length}, P(true answer) ${signed(change)} on average.${tried}`;
   }
 

@@ -407,6 +407,7 @@ function promptView(app) {
 
   // Pointer and keys
 
+  new ResizeObserver(pin).observe(box);
   box.addEventListener("scroll", () => look.mode !== "roles" && app.draw("prompt"));
 
   const at = target => target.closest?.(".ex-token")?.dataset.i;
