@@ -57,6 +57,8 @@ function lensTrack(app) {
       return curve(values, x, y, style, width);
     };
     const of = rows => rows?.map(row => row[A]);
+    // A free-form answer has no content-free probability to divide by.
+    control.buttons[1].hidden = Boolean(state.open);
     control.choose(look.lens);
     fill("pair", ["pair"], mode === "pair" ? [put(of(pair?.true), ["true", spoken("true labels", state), "", "circle"], 1.6), put(of(pair?.false), ["false", spoken("false labels", state), "6 3", "square"], 1.6)] : []);
     const classes = mode === "classes" || mode === "calibrated" ? lines(state) : [];
