@@ -79,12 +79,13 @@ class OverAll:
         """
         gain, n = self.gain, len(self._answers(self.after).predicted)
         clear = gain.low > 0 or gain.high < 0
-        change = "More" if gain.value > 0 else "Less"
+        change = "rises" if gain.value > 0 else "falls"
         what = in_words_of(answer_kind(self.after[Predictions].provenance), "the true label")
-        opening = f"{change} of {what}" if clear else f"No clear change of {what}"
+        of = f"probability of {what}"
+        opening = f"The {of} {change}" if clear else f"No clear change in the {of}"
         alone = "" if here is None else f" In this prompt alone: {told(here, sign=True)}."
         return (
-            f"{opening}: probability {said(gain, sign=True)}, accuracy {said(self.accuracy_gain, sign=True)}, "
+            f"{opening}: {said(gain, sign=True)}, accuracy {said(self.accuracy_gain, sign=True)}, "
             f"paired, over {counted(n, 'prompt')} with these demonstrations.{alone}{self.counted and ' '}{self.counted}"
         )
 
