@@ -78,7 +78,7 @@ def test_the_slider_moves_map_prompt_and_flow_together(opened):
     page = opened("label_words")
     slider = page.page.locator("#saliency_maps input.layer")
     before = page.figure("saliency_maps")["data"][0]["z"]
-    page.page.locator("label", has_text="Into the token").first.click()
+    page.page.locator("label", has_text="Reads").first.click()
     coloured = page.run(
         "[...document.querySelectorAll('#prompt-text .t')].map(own => own.style.background)"
     )
