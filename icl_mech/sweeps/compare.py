@@ -229,7 +229,7 @@ def matrix(found: Sequence[Judged]) -> ClaimMatrix:
         rows.append(ClaimRow(text, tuple(names), tuple(signs), first.part))
     several = any(len(places) > 1 for places in models.values())
     caption = "What the intervals show about each claim."
-    caption += " Each task is judged separately, all tasks by their mean." * several
+    caption += " Tasks are judged separately, all by their mean." * several
     alike: dict[str, list[str]] = {}
     for text, models_of in claims.items():
         if text not in (QUESTION, HELP) and (

@@ -14,6 +14,7 @@ from icl_mech.measurements.isolation.isolation import isolation
 from icl_mech.measurements.predictions import predict
 from icl_mech.metrics import Interval
 from icl_mech.models import adapt
+from icl_mech.prompts.encoding import TextTokenizer
 from tests.margins import clear_prompts
 from tests.measurements.isolation.cases import by_separate_runs, cuts_of, layers_of, many
 from tests.said import Words
@@ -94,8 +95,8 @@ def test_words_without_isolation_and_of_the_first_draw(case, found):
     for words, cut in zip(found.words, runs, strict=True):
         assert len(words) == EXAMPLES
         top = predict(model, prompts, interventions=cut).top_tokens
-        expected = [[model.tokenizer.decode([int(i)]) for i in row] for row in top[:EXAMPLES]]
-        assert [list(row) for row in words] == expected
+        texts = TextTokenizer(model.tokenizer)
+        assert words == tuple(texts.words(tuple(row)) for row in top[:EXAMPLES].tolist())
     assert len(set(found.words)) > 1
 
 
