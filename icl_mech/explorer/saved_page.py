@@ -71,7 +71,12 @@ def saved_page(
     stage = asker.stage
     stored = _Stored(asker, history, look, written, stop)
     rows = [history.past[-1], history.past[0], *(own for _, own in history.named)]
-    states = [stored.state(row) for row in rows]
+    # First of all: what is measured for the page could displace them in the cache.
+    attention = [stored.attention(row) for row in rows]
+    states = [
+        {**stored.state(row), "attention": heads}
+        for row, heads in zip(rows, attention, strict=True)
+    ]
     for own, row in zip(states, rows, strict=True):
         own["beside"] = [stored.beside(other, row) for other in rows[1:]]
     content = {"reference": history.reference, "states": states}
@@ -148,20 +153,23 @@ class _Stored:
         if heads.zeroed(now):
             asked["null"] = "null", now
         parts = {name: self.part(*part) for name, part in asked.items()}
-        info = asker.stage.info
-        attended = [
-            f"attention {layer} {head}"
-            for layer in range(info.n_layers)
-            for head in range(info.n_heads)
-            if asker.has(f"attention {layer} {head}", now)
-        ]
         return {
             "state": described(asker, history),
             "parts": _there(parts),
-            "attention": _there({name: self.part(name, now) for name in attended}),
             "shared": Shared.of(history, self.look).message(asker.stage),
             **self.written(history),
         }
+
+    def attention(self, row: Experiment) -> dict[str, int]:
+        """Attention of the heads that were shown in a state."""
+        now, info = self.at(row).now, self.asker.stage.info
+        names = [
+            f"attention {layer} {head}"
+            for layer in range(info.n_layers)
+            for head in range(info.n_heads)
+        ]
+        shown = [name for name in names if self.asker.has(name, now)]
+        return _there({name: self.part(name, now) for name in shown})
 
     def modes(self, now: Experiment) -> list[tuple[str, Experiment]]:
         """The measured modes of the map of heads; prefix matching concerns the model alone."""
