@@ -80,7 +80,7 @@ function fitted(layout, across, sized, printed) {
     const inside = height - margin.t - margin.b;
     height = inside * Math.min(1, (across - margin.l - margin.r) / (USUAL - 150)) + margin.t + margin.b;
     if (printed) height = Math.min(height, HIGHEST_PRINTED);
-  } else if (printed) height = Math.min(0.66 * height, HIGHEST_PRINTED);
+  } else if (printed) height = Math.min(0.75 * height, HIGHEST_PRINTED);
   return {...layout, width: Math.round(across), height: Math.round(height)};
 }
 
