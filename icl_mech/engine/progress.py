@@ -16,6 +16,9 @@ VARIANT = 0.3
 TOKENS = 100
 """Tokens of a prompt whose forward pass costs 1."""
 
+ROUNDING = 1e-9
+"""Fraction of the work that sums of its parts may lack."""
+
 FIRST = 0.03
 """Fraction of the work that is done before the time left is shown: loading and warming up distort it."""
 
@@ -93,8 +96,9 @@ class Overall:
 
     @property
     def share(self) -> float:
-        """Fraction of the known work that is done."""
-        return min(self._done / self._total, 1.0) if self._total > 0 else 0.0
+        """Fraction of the known work that is done; sums of parts are rounded, the whole is exactly 1."""
+        done = self._done / self._total if self._total > 0 else 0.0
+        return 1.0 if done > 1 - ROUNDING else done
 
     def words(self, seconds: float) -> str:
         """Progress in words, such as `40 %, 3 min, about 5 min left (prompts)`."""

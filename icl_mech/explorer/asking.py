@@ -314,16 +314,20 @@ class Asker:
         A quantity that is not defined, as for free-form answers, is None.
         """
         zero = mean = calibrated = None
+        n = 0
         with suppress(IclMechError):
             zero = self.ask("now", replace(experiment, demos=(), changes=()))["lens"]
         if not self.stage.task.is_open:  # free-form answers differ from query to query
-            lenses = [lens for lens in self.board.lenses(experiment).values() if lens is not None]
-            if lenses:
-                mean = rounded(torch.stack(lenses).softmax(-1).double().mean(0))
-            lens = torch.tensor(self.ask("now", experiment)["lens"])
-            without = self._without_content(experiment).transpose(0, 1)
-            calibrated = rounded(calibrate_labels(lens, without))
-        return {"zero": zero, "mean": mean, "calibrated": calibrated}
+            with suppress(IclMechError):
+                every = self.board.lenses(experiment).values()
+                lenses = [lens for lens in every if lens is not None]
+                if n := len(lenses):
+                    mean = rounded(torch.stack(lenses).softmax(-1).double().mean(0))
+            with suppress(IclMechError):
+                lens = torch.tensor(self.ask("now", experiment)["lens"])
+                without = self._without_content(experiment).transpose(0, 1)
+                calibrated = rounded(calibrate_labels(lens, without))
+        return {"zero": zero, "mean": mean, "n": n, "calibrated": calibrated}
 
     def _without_content(self, experiment: Experiment) -> Float[Tensor, "text entry label"]:
         """The lens of content-free queries after the same demonstrations."""

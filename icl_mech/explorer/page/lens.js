@@ -15,8 +15,8 @@ function fading(values, mass, x, y, [ink, , dash], width) {
   const level = i => FADES.findIndex(([from]) => Math.min(mass?.[i] ?? 1, mass?.[i - 1] ?? 1) >= from), pieces = [];
   values.forEach((value, i) => {
     if (!i || value == null || values[i - 1] == null) return;
-    const own = level(i), to = `L${x(i).toFixed(1)},${y(value).toFixed(1)}`;
-    if (pieces.at(-1)?.level !== own || pieces.at(-1).end !== i - 1) pieces.push({ level: own, d: `M${x(i - 1).toFixed(1)},${y(values[i - 1]).toFixed(1)}` });
+    const fade = level(i), to = `L${x(i).toFixed(1)},${y(value).toFixed(1)}`;
+    if (pieces.at(-1)?.level !== fade || pieces.at(-1).end !== i - 1) pieces.push({ level: fade, d: `M${x(i - 1).toFixed(1)},${y(values[i - 1]).toFixed(1)}` });
     Object.assign(pieces.at(-1), { d: pieces.at(-1).d + to, end: i });
   });
   return pieces.map(piece => make("path", { d: piece.d, fill: "none", stroke: colour(ink), "stroke-width": width, "stroke-dasharray": dash || null, "stroke-linejoin": "round", opacity: FADES[piece.level][1] }));
@@ -65,7 +65,7 @@ function lensTrack(app) {
     keys.push(...classes.map(line => key(line.style, line.c === A ? 2.6 : 1.7)));
     fill("ref", ["ref"], compared && mode === "classes" ? put(of(ref?.lens), ["ref", `✓ ${referenceName(state)}`, "4 3", ""], 1.9) : []);
     const base = mode === "classes" && prior && !state.texts ? [
-      put(of(prior.zero), ["muted", "✓ zero-shot", "1 4", ""], 1.4), put(of(prior.mean), ["muted", `✓ mean of ${state.n}`, "7 2 1 2", ""], 1.4)] : [];
+      put(of(prior.zero), ["muted", "✓ zero-shot", "1 4", ""], 1.4), put(of(prior.mean), ["muted", `✓ mean of ${prior.n ?? state.n}`, "7 2 1 2", ""], 1.4)] : [];
     fill("base", ["prior"], base);
     fill("now", [mode === "calibrated" ? "prior" : "now"], [...classes].reverse().map(line => fading(line.values, state.texts ? null : now?.mass, x, y, line.style, line.c === A ? 2.6 : 1.7)),
       mode === "pair" && (compared || !pair) ? put(of(now?.lens), ["ink", "now", "", ""], 2.6) : []);
@@ -86,8 +86,8 @@ function lensTrack(app) {
     const { pair, now, ref } = app.parts, prior = app.fresh.has("prior") ? app.parts.prior : null;
     const A = state.query.answer, compared = isCompared(state);
     if (showsAll()) {
-      const { before, now: own, n } = app.set, one = side => `${two(side.lens[after])} [${two(side.low[after])}, ${two(side.high[after])}]`;
-      return [`n = ${n}`, `now ${one(own)}`, compared && `${referenceName(state)} ${one(before)}`];
+      const { before, now: present, n } = app.set, one = side => `${two(side.lens[after])} [${two(side.low[after])}, ${two(side.high[after])}]`;
+      return [`n = ${n}`, `now ${one(present)}`, compared && `${referenceName(state)} ${one(before)}`];
     }
     if (!now) return [];
     if (look.lens === "pair") return [pair && `${spoken("true labels", state)} ${two(pair.true[after][A])}`, pair && `${spoken("false labels", state)} ${two(pair.false[after][A])}`, `now ${two(now.lens[after][A])}`];

@@ -29,7 +29,7 @@ const TOUR = [
       return ["Does the model read the label words? ", make("b", {}, `Click “${visible(wordsOf(state, state.demos[demo])[state.demos[demo].shown])}”`), `, the ${spoken("label", state)} of demonstration ${demo + 1}, to make it false.`];
     },
     take: app => app.act("flip", { demo: telling(app.state) }),
-    taken: ({ state }) => state.demos.some(demo => demo.shown !== demo.true),
+    taken: ({ state }) => !state.started && state.demos.some(demo => demo.shown !== demo.true),
     after: () => ["The strip under the answer shows the same for every query."],
   },
   {
@@ -72,10 +72,10 @@ function tourView(app) {
   }
 
   function draw() {
-    const { state } = app, own = TOUR[step];
-    node.hidden = !own || app.transport.saved || state.labels.length < 2 || !state.demos.length || !state.kinds.some(kind => kind.what === "patch");
+    const { state } = app, present = TOUR[step];
+    node.hidden = !present || app.transport.saved || state.labels.length < 2 || !state.demos.length || !state.kinds.some(kind => kind.what === "patch");
     if (node.hidden) return mark(null);
-    const taken = own.taken(app);
+    const taken = present.taken(app);
     if (query !== state.query.text) before = null;
     query = state.query.text;
     if (!taken) {
@@ -83,12 +83,12 @@ function tourView(app) {
       change = "";
     } else if (app.fresh.has("now") && before != null) change = ` P(true answer) ${two(before)} → ${two(truth(app))}.`;
     words.replaceChildren(make("span", { class: "ex-quiet" }, `${step + 1} of ${TOUR.length} `),
-      ...taken ? [make("b", {}, "Done."), step < 2 ? change : "", " ", ...own.after(app)] : own.ask(app));
+      ...taken ? [make("b", {}, "Done."), step < 2 ? change : "", " ", ...present.after(app)] : present.ask(app));
     show.hidden = taken;
     next.hidden = !taken;
     next.textContent = step + 1 < TOUR.length ? "Next" : "Finish";
     skip.hidden = taken && step + 1 === TOUR.length;
-    return mark(taken ? null : own.target(app));
+    return mark(taken ? null : present.target(app));
   }
   return { node, draw, start: () => go(0) };
 }
