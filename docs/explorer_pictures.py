@@ -5,9 +5,9 @@
 Needs Playwright and a Chromium; writes one PNG per step to docs/images/explorer.
 """
 
+import argparse
 import json
 import shutil
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -123,7 +123,9 @@ def drawn(view: Explorer, draw: Callable[[Explorer, Page, Path], None], out: Pat
 
 def main() -> None:
     """All pictures."""
-    out = Path(sys.argv[1]) if len(sys.argv) > 1 else OUT
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("out", nargs="?", type=Path, default=OUT)
+    out = parser.parse_args().out
     out.mkdir(parents=True, exist_ok=True)
     model = icl.load_model()
     view = explore(model, "headlines", n=24, threads=1)

@@ -379,3 +379,11 @@ def test_a_heavy_import_is_found(heavy: str, tmp_path: Path):
     )
     (tmp_path / f"{heavy}.py").touch()
     assert loaded_by_import(tmp_path) == {heavy}
+
+
+def test_the_top_level_holds_what_it_should():
+    listed = subprocess.run(["git", "ls-files"], cwd=SOURCE.parent, capture_output=True, text=True)
+    if listed.returncode:
+        pytest.skip("not a checkout")
+    folders = {path.split("/")[0] for path in listed.stdout.splitlines() if "/" in path}
+    assert folders == {".ci", ".github", "docs", "icl_mech", "notebooks", "tests"}
