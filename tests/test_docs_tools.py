@@ -219,14 +219,19 @@ def test_notebooks_stand_in_the_order_of_their_numbers():
 
 
 FACTS = {
-    "libraries": {"other": {"version": "1.0", "read": "2026", "looked_at": "README"}},
-    "order": ["other"],
-    "rows": [{"row": "Flow", "own": ["flow_scores"], "peers": [["full", "once"]]}],
+    "libraries": {"other": {"version": "1.0", "at": "https://x.org/", "read": "README"}},
+    "rows": [
+        {
+            "row": "Flow",
+            "own": ["flow_scores"],
+            "peers": {"other": ["full", "flow.py", "all of it", "once"]},
+        }
+    ],
 }
 
 
 def with_row(**row):
-    return {**FACTS, "rows": [{"row": "Flow", "peers": ["none"], **row}]}
+    return {**FACTS, "rows": [{"row": "Flow", **row}]}
 
 
 def test_the_table_of_other_libraries():
@@ -237,7 +242,7 @@ def test_the_table_of_other_libraries():
     lines = table(FACTS).splitlines()
     assert lines[0] == "|  | icl_mech | other |"
     WORDS.exactly(lines[2], "table_other_libraries")
-    assert lines[-1] == "* **other** 1.0, read 2026: README."
+    assert lines[-1] == "* **[other](https://x.org/)** 1.0: README."
     assert "| – | – |" in table(with_row(own_no=["no such thing"]))
 
 
@@ -247,10 +252,12 @@ def test_the_table_of_other_libraries():
         {"own": ["no_such_function"]},
         {"own_no": ["flow"]},
         {},
-        {"own": ["flow_scores"], "peers": ["none", "full"]},
+        {"own": ["flow_scores"], "peers": {"another": ["full", "a.py", "it"]}},
+        {"own": ["flow_scores"], "peers": {"other": ["full", "a.py"]}},
+        {"own": ["flow_scores"], "peers": {"other": ["none", "a.py", "it"]}},
     ],
 )
-def test_own_cells_that_are_not_true_are_refused(row):
+def test_cells_that_are_not_true_or_have_no_source_are_refused(row):
     pytest.importorskip("sphinx")
     from peers import table
     from sphinx.errors import ExtensionError

@@ -15,7 +15,8 @@ from sphinx.errors import ExtensionError
 from sphinx.util.docutils import SphinxDirective
 
 FACTS = Path(__file__).parents[1] / "peers.yaml"
-SHOWN = {"full": "**Yes**", "part": "*partly*", "none": "–"}
+SHOWN = {"full": "**Yes**", "part": "*partly*"}
+NONE = "–"
 
 
 def public_names() -> set[str]:
@@ -47,35 +48,47 @@ def own_cell(row: dict[str, Any]) -> str:
             f"{FACTS.name}, {row['row']}: says no, but there is {sorted(built)}; correct it."
         )
     if "own_no" in row:
-        return SHOWN["none"]
+        return NONE
     return f"{SHOWN['part']} ({row['own_part']})" if "own_part" in row else SHOWN["full"]
 
 
-def _cell(mark: Any) -> str:
-    mark, *words = [mark] if isinstance(mark, str) else mark
-    return SHOWN[mark] + "".join(f" ({own})" for own in words)
+def cell(row: dict[str, Any], library: str, place: str) -> str:
+    """The mark of a library, linked to the file it rests on; what is there appears on hover.
+
+    Raises:
+        ExtensionError: a mark without a file, or an unknown mark.
+    """
+    entry = row.get("peers", {}).get(library)
+    if entry is None:
+        return NONE
+    if len(entry) not in (3, 4) or entry[0] not in SHOWN:
+        raise ExtensionError(
+            f"{FACTS.name}, {row['row']}, {library}: {entry}; expected a mark ({', '.join(SHOWN)}), a file, what is "
+            "there, and optionally words for the cell."
+        )
+    mark, file, what, *words = entry
+    return f'[{SHOWN[mark]}]({place}{file} "{what}")' + "".join(f" ({word})" for word in words)
 
 
 def table(facts: dict[str, Any]) -> str:
-    """Marks of all libraries, followed by the sources for each, in Markdown.
+    """Marks of all libraries, followed by what was read of each, in Markdown.
 
     Raises:
-        ExtensionError: a row lacks marks for libraries, or a cell on this package is wrong.
+        ExtensionError: a mark for an unknown library, or a cell that is wrong.
     """
-    order, lines = facts["order"], []
+    libraries, lines = facts["libraries"], []
     for row in facts["rows"]:
-        if len(row["peers"]) != len(order):
-            raise ExtensionError(
-                f"{FACTS.name}, {row['row']}: {len(row['peers'])} marks; expected {len(order)}."
-            )
-        lines.append([row["row"], own_cell(row), *map(_cell, row["peers"])])
-    heads = ["", "icl_mech", *order]
+        if unknown := set(row.get("peers", ())) - set(libraries):
+            raise ExtensionError(f"{FACTS.name}, {row['row']}: unknown libraries {unknown}.")
+        cells = (cell(row, name, library["at"]) for name, library in libraries.items())
+        lines.append([row["row"], own_cell(row), *cells])
+    heads = ["", "icl_mech", *libraries]
     sources = [
-        f"* **{name}** {own['version']}, read {own['read']}: {own['looked_at']}."
-        for name, own in facts["libraries"].items()
+        f"* **[{name}]({library['at']})** {library['version']}: {library['read']}."
+        for name, library in libraries.items()
     ]
     rows = [heads, ["---"] * len(heads), *lines]
-    return "\n".join([*(f"| {' | '.join(row)} |" for row in rows), "", "Sources:", "", *sources])
+    return "\n".join([*(f"| {' | '.join(row)} |" for row in rows), "", "Read:", "", *sources])
 
 
 class Peers(SphinxDirective):
