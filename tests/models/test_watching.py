@@ -160,14 +160,14 @@ def test_hooks_on_modules_see_whole_prompts(loaded, prompts, batch_size):
     assert not adapt(model).has_own_hooks
 
 
-def test_hooks_on_modules_refuse_what_splits_prompts(loaded, prompts):
+def test_hooks_on_modules_refuse_what_splits_prompts(loaded, prompts, tmp_path):
     inner, model = loaded
     handle = inner.model.layers[0].register_forward_hook(cut)
     try:
         with WORDS.raises(RunError, "hooks_modules_refuse_what"):
             icl.compress_demonstrations(model, prompts)
         with WORDS.raises(RunError, "hooks_modules_refuse_what_2"):
-            icl.measure(model, prompts, Flow(), out="unused")
+            icl.measure(model, prompts, Flow(), out=tmp_path / "unused")
     finally:
         handle.remove()
 
