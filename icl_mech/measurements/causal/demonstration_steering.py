@@ -23,7 +23,7 @@ from torch.nn.functional import normalize
 
 from icl_mech._typing import Float, Int, Tensor
 from icl_mech.checking import Count, Natural
-from icl_mech.errors import PromptError, RunError
+from icl_mech.errors import PromptError, ResultError, RunError, near_matches
 from icl_mech.interventions import AddVector
 from icl_mech.interventions.base import check_layers
 from icl_mech.measurements.accuracy.early_exit import task_name
@@ -139,19 +139,20 @@ class DemonstrationSteeringResult(Result):
         values = self.log_prob if values is None else values
         return values[self.held_out, self.contexts.index(context)].double()
 
-    def change(self, context: str) -> Interval:
-        """Log-probability in a context minus that of the bare query (nats), paired."""
-        return mean_interval(self._column(context) - self._column("bare"))
+    def change(self, context: str) -> Gained:
+        """Log-probability (nats) and accuracy in a context minus those of the bare query, paired."""
+        nats = mean_interval(self._column(context) - self._column("bare"))
+        right = self._column(context, self.right) - self._column("bare", self.right)
+        return Gained(*nats, mean_interval(right, "change"))
 
     @property
     def gain(self) -> Gained:
         """Gain from the demonstrations as text over the bare queries."""
-        right = self._column("demonstrations", self.right) - self._column("bare", self.right)
-        return Gained(*self.change("demonstrations"), mean_interval(right, "change"))
+        return self.change("demonstrations")
 
     @property
-    def recovered(self) -> Interval:
-        """Gain from the vector over the bare queries (nats)."""
+    def recovered(self) -> Gained:
+        """Gain from the vector over the bare queries."""
         return self.change("vector")
 
     def share(self, context: str = "vector") -> Interval:
@@ -183,7 +184,7 @@ class DemonstrationSteeringResult(Result):
         controls += [self.beyond("offset")] if "offset" in self.contexts else []
         controls += [self.beyond("shuffled")] if claim == "labels" else []
         return jointly(
-            *(judged(effect, prompts=self.count) for effect in (self.recovered, *controls))
+            *(judged(effect, prompts=self.count) for effect in (self.recovered.nats, *controls))
         )
 
     @property
@@ -193,10 +194,15 @@ class DemonstrationSteeringResult(Result):
 
     # --- side effects ---
 
-    def task_accuracy(self, task: int, state: str) -> Interval:
-        """Accuracy on another task in a state; for `vector` and `random` the change, paired."""
-        assert self.task_right is not None
-        values = self.task_right[:, task]
+    def task_accuracy(self, task: str, state: str = "vector") -> Interval:
+        """Accuracy on another task without a vector (`plain`); its paired change with the `vector`, or `random` directions.
+
+        Raises:
+            ResultError: no such task.
+        """
+        if self.task_right is None or task not in self.tasks:
+            raise ResultError(f"task={task!r}. {near_matches(task, self.tasks)}")
+        values = self.task_right[:, self.tasks.index(task)]
         values = values[values[:, 0].isfinite()]
         if state == "plain":
             return mean_interval(values[:, 0], "outcome")
