@@ -96,6 +96,7 @@ ELSEWHERE = table("""
     TextSet:prompts TunedLens:lenses ZeroHeads:interventions ZeroLayers:interventions
     anchor_agreement:measurements.anchors.anchor_agreement
     chat_template:prompts compare_lenses:lenses
+    demonstration_steering:measurements.causal.demonstration_steering
     edge_cuts:measurements.isolation.edge_cuts
     explore:explorer
     fit_jacobian_lens:lenses fit_tuned_lens:lenses gain:measurements.accuracy.gain lens_table:lenses

@@ -29,6 +29,7 @@ from icl_mech.measurements.by_demonstration.leave_one_out import LeaveOneOut
 from icl_mech.measurements.calibration.calibration import Calibration
 from icl_mech.measurements.causal.attribution_patching import AttributionPatching
 from icl_mech.measurements.causal.compare_heads import CompareHeads
+from icl_mech.measurements.causal.demonstration_steering import DemonstrationSteering
 from icl_mech.measurements.causal.head_mediation import HeadMediation
 from icl_mech.measurements.causal.induction_scores import InductionScores
 from icl_mech.measurements.causal.saliency_check import SaliencyCheck
@@ -74,6 +75,7 @@ __all__ = [
     "CompressDemonstrations",
     "Confusion",
     "ContextAccuracy",
+    "DemonstrationSteering",
     "EarlyExit",
     "EdgeCuts",
     "EvaluateReweighting",

@@ -173,6 +173,12 @@ def query(prompt: Prompt) -> list[tuple[int, ...]]:
     return [prompt.tokens[s.start : s.stop] for s in prompt.spans if s.role == "query_text"]
 
 
+def repeated_query(prompts: PromptBatch) -> int | None:
+    """The first prompt whose query an earlier prompt has, too; None if there is none."""
+    queries = [query(prompt) for prompt in prompts]
+    return next((n for n, texts in enumerate(queries) if texts and texts in queries[:n]), None)
+
+
 def same_queries(one: PromptBatch, other: PromptBatch) -> bool:
     """True for equal answers in equal order and, where text roles are known, equal texts."""
     same = [prompt.answer for prompt in one] == [prompt.answer for prompt in other]
@@ -239,11 +245,10 @@ def halves(pair: Pair, seed: int = 0) -> tuple[Pair, Pair]:
         PromptError: a repeated query, queries of a single class, or a class with fewer than two
             queries in either half.
     """
-    queries = [query(prompt) for prompt in pair[0]]
-    again = [n for n, texts in enumerate(queries) if texts and texts in queries[:n]]
-    if again:
+    again = repeated_query(pair[0])
+    if again is not None:
         raise PromptError(
-            f"Query {again[0]} repeats an earlier one, so heads could be tested on the queries "
+            f"Query {again} repeats an earlier one, so heads could be tested on the queries "
             "they were chosen on; give every query only once."
         )
     if pair[0].has_classes and len(set(pair[0].answers.tolist())) < 2:

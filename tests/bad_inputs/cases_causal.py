@@ -6,8 +6,9 @@ from typing import Any
 import torch
 
 import icl_mech as icl
-from icl_mech.errors import IclMechError, PromptError, ResultError, RunError
+from icl_mech.errors import IclMechError, PromptError, ResultError, RunError, TaskError
 from tests.bad_inputs.case import Bench, Case
+from tests.engine.test_paths import TASK
 
 VALUES = torch.zeros(1, 8)
 VECTOR = torch.zeros(32)
@@ -42,6 +43,11 @@ def mediated(bench: Bench) -> Any:
 def steered(vector: Any, **options: Any) -> Callable[[Bench], object]:
     """Prompts with a vector."""
     return lambda b: icl.steer(b.model, b.prompts, vector, **options)
+
+
+def demonstrated(**options: Any) -> Callable[[Bench], object]:
+    """Demonstrations as a vector."""
+    return lambda b: icl.demonstration_steering(b.model, b.prompts, **options)
 
 
 def induced(**options: Any) -> Callable[[Bench], object]:
@@ -133,6 +139,21 @@ CASES = [
     made("a vector for no layer", lambda: icl.AddVector(VECTOR, -1), "layer=-1"),
     used("a vector too short", lambda b: icl.AddVector(VECTOR[:5], 0), "5 entries", "width 32"),
     used("a vector behind no block", lambda b: icl.AddVector(VECTOR, 9), "layer 9"),
+    called("no strength", demonstrated(strengths=[]), "strengths=[]"),
+    called("a strength of 0", demonstrated(strengths=[0.0, 1.0]), "0.0"),
+    called("a strength that is text", demonstrated(strengths=["one"]), "strengths"),
+    called("a vector behind a missing block", demonstrated(layers=[9]), "layer 9"),
+    called("a block twice", demonstrated(layers=[1, 1]), "layers=[1, 1]"),
+    called("no random direction", demonstrated(draws=0), "draws=0"),
+    called("an unknown task", demonstrated(tasks=["no task"]), "no task", error=TaskError),
+    called("a text without tokens", demonstrated(texts=[""]), "Text 0", error=PromptError),
+    called(
+        "a vector of bare queries",
+        lambda b: icl.demonstration_steering(
+            b.model, icl.build_prompts(TASK, b.model, shots=0, n=4)
+        ),
+        error=PromptError,
+    ),
     called(
         "mediation of other labels",
         lambda b: icl.head_mediation(

@@ -15,13 +15,14 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
 import icl_mech as icl
+from icl_mech.measurements import DemonstrationSteering
 from icl_mech.metrics import Interval, wilson_interval
 from icl_mech.results.judging import Status
 from tests.benchmarks.null_rates import NULLS, network
@@ -76,7 +77,44 @@ class Judged(NamedTuple):
     must: tuple[str, ...] = ()
 
 
-CLAIMS: dict[str, Judged] = {}
+QUIET: dict[str, Any] = {"progress": False, "batch_size": 64}
+
+
+def steered(claim: str) -> Callable[[Drawn], Status]:
+    """Status of a claim about the vector of demonstrations."""
+
+    return lambda drawn: _steering(drawn).status_of(claim)  # type: ignore[arg-type]
+
+
+@lru_cache(maxsize=16)
+def _steering(drawn: Drawn) -> Any:
+    """Steering by demonstrations on a network, once for all of its claims."""
+    # At the default strengths any direction that points towards *task* saturates what `heads` does with it.
+    weak = {"strengths": (0.05, 0.1)} if drawn.name == "heads" else {}
+    measurement = DemonstrationSteering(seed=drawn.seed, **weak)
+    return measurement(drawn.model, drawn.prompts(), **QUIET)
+
+
+CLAIMS: dict[str, Judged] = {
+    "A vector recovers part of the gain": Judged(
+        steered("vector"),
+        # The answer is read from label words that match the query, or demonstrations add nothing. In `lessons` the lesson is
+        # written and used within a block, so no output of a block holds it.
+        ("untrained", "prior only", "early", "copier", "anchors", "lessons"),
+        # Demonstrations write one direction at the target, the same for every query. `reads the query` and `alarm` may: the
+        # gain of the first, from answers that are wrong before, is rarely clear over 12 prompts.
+        ("heads", "decorative, 0", "resting"),
+    ),
+    "The vector holds what labels teach": Judged(
+        steered("labels"),
+        # There, demonstrations with any labels switch the answer on.
+        (
+            *("untrained", "prior only", "early", "copier", "anchors", "lessons"),
+            *("reads the query", "decorative, 0", "resting"),
+        ),
+        ("heads",),
+    ),
+}
 
 
 def place_of(folder: Path, claim: str, drawn: Drawn) -> Path:

@@ -242,7 +242,7 @@ class Gain(Measurement[GainResult]):
         others = self._others(model, data)
         log_probs, right = (
             torch.stack(columns, dim=1)
-            for columns in zip(*(_scored(values, data) for (values,) in read), strict=True)
+            for columns in zip(*(answer_scores(values, data) for (values,) in read), strict=True)
         )
         count = 1 + (others.zero_shot is not None)
         names = ("demonstrations", "zero_shot")[:count]
@@ -261,8 +261,8 @@ class Gain(Measurement[GainResult]):
         )
 
 
-def _scored(read: Read, data: PromptBatch) -> tuple[Tensor, Tensor]:
-    """Log-probability of the correct answer, and whether it is given."""
+def answer_scores(read: Read, data: PromptBatch) -> tuple[Tensor, Tensor]:
+    """Log-probability of the correct answer among the candidates (texts: the vocabulary), and 1 where it is given."""
     logits, over_all, top, _ = read
     among = data.answer_kind != "vocabulary"
     scores = logits.double().log_softmax(-1) if among else over_all.double()

@@ -1,0 +1,532 @@
+"""Steering by demonstrations: their effect on the last token as one vector, added to bare queries.
+
+`v_l` is the mean over prompts of the output of block `l` at the last token with demonstrations, minus that of the same
+queries without them. Half of the prompts give the vector and choose the block and the strength at which it is added;
+the other half test how much of the gain from the demonstrations it then gives to bare queries.
+
+Controls have the same norm, and each is added at the block and the strength that the first half chooses for it: random
+directions, and the vector of the same demonstrations with shuffled labels. A constant offset of the label logits, the
+mean change that demonstrations cause, is the counterpart at the output: a vector that only shifts the preference among
+labels does no more.
+
+Sources: the difference of mean activations is activation addition (Turner et al. 2023, *Steering language models with
+activation engineering*); Liu et al. 2024, *In-context vectors*, take a principal direction instead, and task vectors (Hendel
+et al. 2023) replace the output. The controls and the ratio are ours.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import torch
+from torch.nn.functional import normalize
+
+from icl_mech._typing import Float, Int, Tensor
+from icl_mech.checking import Count, Natural
+from icl_mech.errors import PromptError, ResultError, RunError, near_matches
+from icl_mech.interventions import AddVector
+from icl_mech.interventions.base import check_layers
+from icl_mech.measurements.accuracy.early_exit import task_name
+from icl_mech.measurements.accuracy.gain import Gained, answer_scores
+from icl_mech.measurements.base import Measurement, Options, Pass, Steps, Variants
+from icl_mech.measurements.causal.answers import check_answers
+from icl_mech.measurements.causal.side_effects import STATES, SideEffects, passages
+from icl_mech.measurements.causal.task_vector import TaskVector
+from icl_mech.measurements.demonstrations import (
+    check_demonstrations,
+    repeated_query,
+    without_demonstrations,
+)
+from icl_mech.measurements.doors import door
+from icl_mech.measurements.reading import PredictionReading
+from icl_mech.metrics import Interval, mean_interval
+from icl_mech.metrics.layers import stratified_halves
+from icl_mech.metrics.means import Kind, beyond_draws, mean_ends
+from icl_mech.metrics.ratios import ratio_interval
+from icl_mech.models import LanguageModel
+from icl_mech.prompts import PromptBatch, build_prompts
+from icl_mech.prompts.rewriting import shuffled, zero_shot
+from icl_mech.results import Definition, Quantity, Result
+from icl_mech.results.judging import Status, jointly, judged
+from icl_mech.results.quantities import function_of_means
+from icl_mech.tasks import as_task
+
+LOG_PROB = "log-probability of the right answer (nats)"
+
+Claim = Literal["vector", "labels"]
+
+VECTOR = Definition(
+    "vector of the demonstrations",
+    r"v_l = \frac{1}{|T|} \sum_{n \in T} h_{l+1}[q \mid D_n, x_n] - h_{l+1}[q \mid x_n]",
+    "Mean over training prompts T of the output of block l at the last token q: with the demonstrations D, "
+    "minus that of the query x alone.",
+    "Turner et al. 2023, Steering language models with activation engineering",
+)
+
+RECOVERED = Definition(
+    "recovered fraction of the gain",
+    r"\frac{\sum_n \log P(y_n \mid x_n,\ h_{l+1}[q] \leftarrow h_{l+1}[q] + s\,v_l) - \log P(y_n \mid x_n)}"
+    r"{\sum_n \log P(y_n \mid D_n, x_n) - \log P(y_n \mid x_n)}",
+    "Over held-out queries: how much adding the vector, at the block l and the strength s chosen on the training "
+    "prompts, raises the log-probability of the right answer among the label words, divided by how much the "
+    "demonstrations as text raise it.",
+)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class DemonstrationSteeringResult(Result):
+    """Right answers with the demonstrations as text, as a vector, and under its controls.
+
+    Values are not-a-number for prompts that a context was not run on: the training half in `log_prob`, `right` and `random`,
+    the held-out half in `searched`.
+
+    Attributes:
+        log_prob: Log-probability of the right answer among the candidates (nats). Random directions: mean over draws.
+        right: 1 where the right answer is the top candidate; of random directions the fraction of draws.
+        random: The log-probability for each random direction.
+        searched: Change of the log-probability with the vector, by block and strength; the vector of each prompt comes from
+            the quarter of the prompts that it is not in.
+        contexts: `demonstrations`, `bare`, `vector`, and of `shuffled` (labels), `offset` (of the label logits) and `random`
+            those that are defined.
+        vectors: The vector of each block, as `steer` takes it.
+        layers, strengths: Blocks and strengths that were tried.
+        layer, strength: Block and strength chosen for the vector.
+        answers, labels: Right answer of each prompt, and names of the candidates.
+        tasks: Names of the other tasks.
+        task_right: Whether their answers are right without a vector, with it and with random directions.
+        text_loss: Next-token loss of each text in nats per token, in the same states.
+        notes: Reasons why a context is missing.
+    """
+
+    definitions: ClassVar[tuple[Definition, ...]] = (VECTOR, RECOVERED)
+    shows: ClassVar[tuple[str, ...]] = ("recovered", "search", "side_effects")
+    axis_labels: ClassVar[Mapping[str, str]] = {
+        "context": "contexts",
+        "layer": "layers",
+        "strength": "strengths",
+    }
+
+    log_prob: Float[Tensor, "batch context"]
+    right: Float[Tensor, "batch context"]
+    random: Float[Tensor, "batch draw"]
+    searched: Float[Tensor, "batch layer strength"]
+    contexts: tuple[str, ...]
+    vectors: Float[Tensor, "block d_model"]
+    layers: tuple[int, ...]
+    strengths: tuple[float, ...]
+    layer: int
+    strength: float
+    answers: Int[Tensor, " batch"]
+    labels: tuple[str, ...] = ()
+    tasks: tuple[str, ...] = ()
+    task_right: Float[Tensor, "query task state"] | None = None
+    text_loss: Float[Tensor, "text state"] | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def held_out(self) -> list[int]:
+        """Prompts that neither the vector nor its block and strength were chosen on."""
+        prompts: list[int] = self.log_prob[:, 0].isfinite().nonzero()[:, 0].tolist()
+        return prompts
+
+    @property
+    def count(self) -> int:
+        """Number of held-out prompts."""
+        return len(self.held_out)
+
+    def _column(self, context: str, values: Tensor | None = None) -> Tensor:
+        """Values of the held-out prompts in a context: of the log-probability by default."""
+        values = self.log_prob if values is None else values
+        return values[self.held_out, self.contexts.index(context)].double()
+
+    def change(self, context: str) -> Gained:
+        """Log-probability (nats) and accuracy in a context minus those of the bare query, paired."""
+        nats = mean_interval(self._column(context) - self._column("bare"))
+        right = self._column(context, self.right) - self._column("bare", self.right)
+        return Gained(*nats, mean_interval(right, "change"))
+
+    @property
+    def gain(self) -> Gained:
+        """Gain from the demonstrations as text over the bare queries."""
+        return self.change("demonstrations")
+
+    @property
+    def recovered(self) -> Gained:
+        """Gain from the vector over the bare queries."""
+        return self.change("vector")
+
+    def share(self, context: str = "vector") -> Interval:
+        """Fraction of the gain from demonstrations that a context recovers; not-a-number where the gain is not clear."""
+        bare = self._column("bare")
+        return ratio_interval(self._column(context) - bare, self._column("demonstrations") - bare)
+
+    def beyond(self, control: str) -> Interval | None:
+        """Log-probability with the vector minus that under a control (nats); None where it is not defined.
+
+        For random directions, at least as wide as the prediction interval of one more of them.
+        """
+        if control not in self.contexts:
+            return None
+        if control == "random":
+            return beyond_draws(self._column("vector"), self.random[self.held_out])
+        return mean_interval(self._column("vector") - self._column(control))
+
+    def status_of(self, claim: Claim) -> Status:
+        """Status of a claim about the vector.
+
+        * `vector`: it recovers part of the gain, beyond random directions and, for classes, beyond a constant offset of
+          the label logits. Cannot be judged where demonstrations have no clear gain.
+        * `labels`: that, and beyond the vector of the same demonstrations with shuffled labels.
+        """
+        if judged(self.gain.nats, prompts=self.count) != "supported":
+            return "cannot be judged"
+        controls = [self.beyond("random")]
+        controls += [self.beyond("offset")] if "offset" in self.contexts else []
+        controls += [self.beyond("shuffled")] if claim == "labels" else []
+        return jointly(
+            *(judged(effect, prompts=self.count) for effect in (self.recovered.nats, *controls))
+        )
+
+    @property
+    def status(self) -> Status:
+        """Status of the claim that one vector recovers part of the gain."""
+        return self.status_of("vector")
+
+    # --- side effects ---
+
+    def task_accuracy(self, task: str, state: str = "vector") -> Interval:
+        """Accuracy on another task without a vector (`plain`); its paired change with the `vector`, or `random` directions.
+
+        Raises:
+            ResultError: no such task.
+        """
+        if self.task_right is None or task not in self.tasks:
+            raise ResultError(f"task={task!r}. {near_matches(task, self.tasks)}")
+        values = self.task_right[:, self.tasks.index(task)]
+        values = values[values[:, 0].isfinite()]
+        if state == "plain":
+            return mean_interval(values[:, 0], "outcome")
+        return mean_interval(values[:, STATES.index(state)] - values[:, 0], "change")
+
+    def added_loss(self, state: str = "vector") -> Interval | None:
+        """Change of the next-token loss on the texts (nats per token), paired; None without texts."""
+        if self.text_loss is None:
+            return None
+        return mean_interval(self.text_loss[:, STATES.index(state)] - self.text_loss[:, 0])
+
+    def quantities(self) -> dict[str, Quantity]:
+        """Log-probability and accuracy of the held-out prompts by context, and the search on the others."""
+        right = "fraction of right answers"
+        return {
+            "log_prob": _of_part(self.log_prob, ("context",), LOG_PROB),
+            "accuracy": _of_part(self.right, ("context",), right, "outcome"),
+            "searched": _of_part(self.searched, ("layer", "strength"), f"change of the {LOG_PROB}"),
+        }
+
+    def on_page(self) -> tuple[str, ...]:
+        """The held-out test, the search, and side effects."""
+        return self.shows
+
+    def is_drawn(self, show: str) -> bool:
+        """False for side effects where none were measured."""
+        return show != "side_effects" or bool(self.tasks) or self.text_loss is not None
+
+
+def _of_part(values: Tensor, dims: tuple[str, ...], unit: str, kind: Kind = "value") -> Quantity:
+    """The mean over the prompts that have values."""
+    there = values.flatten(1)[:, 0].isfinite()
+    counted = torch.stack([values.nan_to_num(), values.isfinite().double()], 1)
+    mean = function_of_means(counted, lambda means: means[:, 0] / means[:, 1])
+    return Quantity(dims, values, mean, unit, mean_ends(values[there], kind))
+
+
+class _Split(NamedTuple):
+    """The prompts in each context, and their parts.
+
+    Attributes:
+        full: With demonstrations.
+        bare: The queries alone.
+        shuffled: With shuffled labels; None where these cannot be built.
+        quarters: The training half in two parts.
+        test: The held-out half.
+        notes: Why a context is missing.
+    """
+
+    full: PromptBatch
+    bare: PromptBatch
+    shuffled: PromptBatch | None
+    quarters: tuple[list[int], list[int]]
+    test: list[int]
+    notes: tuple[str, ...]
+
+
+class _Effect(NamedTuple):
+    """Effect of demonstrations on some prompts.
+
+    Attributes:
+        vectors: Of each block: the vector; with shuffled labels too, where these can be built.
+        offset: Mean change of the candidates' logits.
+        count: Number of prompts.
+    """
+
+    vectors: Float[Tensor, "vector block d_model"]
+    offset: Float[Tensor, " label"]
+    count: int
+
+
+@dataclass(frozen=True)
+class DemonstrationSteering(Measurement[DemonstrationSteeringResult]):
+    """How much of the gain from demonstrations one vector recovers on held-out bare queries, and its side effects.
+
+    Costs one pass over half of the prompts with demonstrations, with shuffled ones and without; of these bare queries the
+    target's row for each vector, block and strength; and one pass over the other half with demonstrations and for each vector.
+
+    Attributes:
+        strengths: Factors of the vector.
+        layers: Blocks after which it is added, one at a time; None: all.
+        draws: Number of random directions.
+        tasks: Other tasks, by name or as prompts, on which accuracy with the vector is measured.
+        texts: Texts on which the next-token loss is measured with the vector at every position; None: eight passages
+            of plain English, if the tokenizer knows their words.
+        seed: Seed of the halves, the random directions, the order of shuffled labels and the prompts of named tasks.
+
+    Raises:
+        PromptError: prompts without answers or demonstrations, whose queries cannot be separated from them, or
+            too few of them; a repeated query.
+        RunError: no strength or one that is not positive, or layers the model does not have.
+    """
+
+    strengths: Sequence[float] = (0.5, 1.0, 2.0)
+    layers: Sequence[Natural] | None = None
+    draws: Count = 5
+    tasks: Sequence[PromptBatch | str] = ()
+    texts: Sequence[str] | None = None
+    seed: Natural = 0
+
+    takes = ("classes", "choices")
+    why_not = "it compares demonstrations that display answers with the query alone"
+
+    def reads_first_tokens(self) -> bool:
+        """False: whole words are scored where the prompts say so."""
+        return False
+
+    def _layers(self, model: LanguageModel) -> tuple[int, ...]:
+        return tuple(range(model.info.n_layers) if self.layers is None else self.layers)
+
+    def check(self, model: LanguageModel, data: PromptBatch) -> None:
+        """Reject prompts that cannot be split or stripped of their demonstrations, and meaningless blocks or strengths.
+
+        Raises:
+            PromptError: says which prompts, and why.
+            RunError: says which argument is invalid.
+        """
+        check_answers(data, "demonstration_steering")
+        check_demonstrations(data, "demonstration_steering")
+        layers = self._layers(model)
+        if not layers or len(set(layers)) < len(layers):
+            raise RunError(f"layers={list(layers)}; name at least one block, without duplicates.")
+        check_layers(layers, model.info, "demonstration_steering")
+        if not self.strengths or min(self.strengths) <= 0:
+            raise RunError(
+                f"strengths={list(self.strengths)}; give at least one factor, all above 0."
+            )
+        self._split(model, data)
+        for prompts in self._side_effects(model, data).tasks:
+            check_answers(prompts, "demonstration_steering")
+
+    def _split(self, model: LanguageModel, data: PromptBatch) -> _Split:
+        """The prompts in each context, and their parts.
+
+        Raises:
+            PromptError: queries that cannot be separated, repeated ones, or too few.
+        """
+        alone = zero_shot(data, model.tokenizer)
+        bare = alone.prompts or without_demonstrations(data)
+        if bare is None:
+            raise PromptError(
+                "The queries of these prompts cannot be separated from their demonstrations "
+                f"({alone.why_not}). Build the prompts with build_prompts or prompts_from_text, and "
+                "load the model with its tokenizer."
+            )
+        if (again := repeated_query(data)) is not None:
+            raise PromptError(
+                f"Query {again} repeats an earlier one, so the vector could be tested on a query it "
+                "was computed from; give every query only once."
+            )
+        training, test = (part.tolist() for part in stratified_halves(data.answers, self.seed))
+        first, second = (
+            [training[place] for place in part.tolist()]
+            for part in stratified_halves(data.answers[training], self.seed)
+        )
+        if not (first and second and test):
+            raise PromptError(
+                f"The vector is computed and chosen on half of the prompts and tested on the "
+                f"others, but there are {len(data)}; give at least four."
+            )
+        order = shuffled(data, model.tokenizer, self.seed)
+        notes = () if order.prompts else (f"There is no shuffled-label vector ({order.why_not}).",)
+        return _Split(data, bare, order.prompts, (first, second), test, notes)
+
+    def _side_effects(self, model: LanguageModel, data: PromptBatch) -> SideEffects:
+        tasks = [
+            task
+            if isinstance(task, PromptBatch)
+            else build_prompts(as_task(task), model, shots=1, n=len(data), seed=self.seed)
+            for task in self.tasks
+        ]
+        return SideEffects(tasks, passages(model, self.texts))
+
+    def passes(self, model: LanguageModel, data: PromptBatch) -> list[Pass]:
+        """Outputs of all blocks at the target, for both quarters of the training half in each context."""
+        split = self._split(model, data)
+        return [
+            Pass(
+                prompts[rows],
+                [*TaskVector().passes(model, prompts[rows])[0].readings, PredictionReading(1)],
+                title="outputs at the target",
+            )
+            for rows in split.quarters
+            for prompts in (split.bare, split.full, split.shuffled)
+            if prompts is not None
+        ]
+
+    def steps(
+        self, model: LanguageModel, data: PromptBatch, options: Options
+    ) -> Steps[DemonstrationSteeringResult]:
+        """The vectors, their effect by block and strength on the training half, then the test on the other half."""
+        split, side = self._split(model, data), self._side_effects(model, data)
+        cells = [(layer, s) for layer in self._layers(model) for s in self.strengths]
+        read = yield self.passes(model, data)
+        effects = [
+            _effect(model, data, runs, rows)
+            for runs, rows in zip(
+                (read[: len(read) // 2], read[len(read) // 2 :]), split.quarters, strict=True
+            )
+        ]
+        # Each quarter is steered by the vectors of the opposite one.
+        tried = yield [
+            self._steered(
+                split.bare[rows],
+                [(vectors, *cell) for vectors in self._directions(effect) for cell in cells],
+            )
+            for rows, effect in zip(split.quarters, effects[::-1], strict=True)
+        ]
+        searched = torch.cat(
+            [
+                _changes(runs, split.bare[rows])
+                for runs, rows in zip(tried, split.quarters, strict=True)
+            ]
+        ).unflatten(1, (-1, len(cells)))
+        chosen = [cells[place] for place in searched.mean(0).argmax(-1).tolist()]
+        layer, strength = chosen[0]
+        # A control that helps nowhere on the training half is not added at all, so that it cannot harm.
+        helps = [True, *(searched.mean(0).amax(-1) > 0).tolist()[1:]]
+        chosen = [(cell[0], cell[1] * helped) for cell, helped in zip(chosen, helps, strict=True)]
+        effect = _over_all(effects)
+        directions = self._directions(effect)
+        # Random directions at the block and strength of the vector: what any push of this size costs.
+        pushes = [vectors[layer] for vectors in (directions[0], *directions[-self.draws :])]
+        full, bare = split.full[split.test], split.bare[split.test]
+        (with_text,), runs, *sides = yield [
+            Pass(full, [PredictionReading(1)], title="test"),
+            self._steered(
+                bare, [(vectors, *cell) for vectors, cell in zip(directions, chosen, strict=True)]
+            ),
+            *side.passes(pushes, layer, strength),
+        ]
+        alone, *with_vectors = [answer_scores(run, bare) for (run,) in runs]
+        scores = {
+            "demonstrations": answer_scores(with_text, full),
+            "bare": alone,
+            "vector": with_vectors[0],
+        }
+        if split.shuffled is not None:
+            scores["shuffled"] = with_vectors[1]
+        if data.has_classes:
+            logits, *rest = runs[0][0]
+            scores["offset"] = answer_scores((logits + effect.offset, *rest), bare)
+        log_probs, right = (
+            torch.stack(drawn, 1) for drawn in zip(*with_vectors[-self.draws :], strict=True)
+        )
+        scores["random"] = (log_probs.mean(1), right.mean(1))
+        test, training = split.test, [row for rows in split.quarters for row in rows]
+        columns = [torch.stack(column, 1) for column in zip(*scores.values(), strict=True)]
+        by_cell = searched[:, 0].unflatten(1, (-1, len(self.strengths)))
+        return DemonstrationSteeringResult(
+            log_prob=_placed(columns[0], test, len(data)),
+            right=_placed(columns[1], test, len(data)),
+            random=_placed(log_probs, test, len(data)),
+            searched=_placed(by_cell, training, len(data)),
+            contexts=tuple(scores),
+            vectors=directions[0].float(),
+            layers=self._layers(model),
+            strengths=tuple(self.strengths),
+            layer=layer,
+            strength=strength,
+            answers=data.answers,
+            labels=data.labels,
+            tasks=tuple(task_name(prompts.source) for prompts in side.tasks),
+            task_right=side.right(sides),
+            text_loss=side.loss(sides),
+            notes=split.notes,
+        )
+
+    def _directions(self, effect: _Effect) -> list[Float[Tensor, "block d_model"]]:
+        """The vector, that of shuffled labels, and random directions, all with the norm of the first."""
+        vector, *controls = effect.vectors
+        generator = torch.Generator().manual_seed(self.seed)
+        controls += torch.randn(self.draws, 1, vector.shape[1], generator=generator).double()
+        norm = vector.norm(dim=-1, keepdim=True)
+        return [vector, *(norm * normalize(control, dim=-1) for control in controls)]
+
+    def _steered(
+        self, prompts: PromptBatch, vectors: Sequence[tuple[Tensor, int, float]]
+    ) -> Variants:
+        """Answers without a vector, and with the vector of a block added there in this strength."""
+        added = [[AddVector(v[layer].float(), layer, strength)] for v, layer, strength in vectors]
+        return Variants(prompts, [PredictionReading(1)], title="vectors", variants=[[], *added])
+
+    def result(
+        self, model: LanguageModel, data: PromptBatch, read: list[Any]
+    ) -> DemonstrationSteeringResult:
+        """Not used: later passes depend on earlier values, see `steps`."""
+        raise NotImplementedError
+
+
+def _effect(model: LanguageModel, data: PromptBatch, runs: list[Any], rows: list[int]) -> _Effect:
+    """The effect of demonstrations, with correct and with shuffled labels, on some bare queries."""
+    states, reads = zip(*runs, strict=True)
+    bare, *means = [
+        TaskVector().result(model, data, [[outputs]]).vectors.double() for outputs in states
+    ]
+    offset = (reads[1][0] - reads[0][0]).double().mean(0)
+    return _Effect(torch.stack([mean - bare for mean in means]), offset, len(rows))
+
+
+def _over_all(effects: Sequence[_Effect]) -> _Effect:
+    """The mean effect over the prompts of all parts."""
+    count = sum(effect.count for effect in effects)
+    vectors, offset = (
+        sum(effect[field] * (effect.count / count) for effect in effects) for field in (0, 1)
+    )
+    return _Effect(torch.as_tensor(vectors), torch.as_tensor(offset), count)
+
+
+def _changes(runs: list[Any], bare: PromptBatch) -> Float[Tensor, "batch run"]:
+    """Log-probability of the right answer in each run but the first, minus the first."""
+    plain, *steered = [answer_scores(run, bare)[0] for (run,) in runs]
+    return torch.stack(steered, 1) - plain[:, None]
+
+
+def _placed(values: Tensor, rows: list[int], count: int) -> Tensor:
+    """The values of some of the prompts, not-a-number for the others."""
+    placed = torch.full((count, *values.shape[1:]), torch.nan, dtype=torch.float64)
+    placed[rows] = values.double()
+    return placed
+
+
+demonstration_steering = door(
+    DemonstrationSteering,
+    "demonstration_steering",
+    prompts="With demonstrations and answers; at least four.",
+)
