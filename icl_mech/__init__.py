@@ -98,7 +98,9 @@ ELSEWHERE = table("""
     chat_template:prompts compare_lenses:lenses
     edge_cuts:measurements.isolation.edge_cuts
     explore:explorer
-    fit_jacobian_lens:lenses fit_tuned_lens:lenses gain:measurements.accuracy.gain lens_table:lenses
+    fit_jacobian_lens:lenses fit_tuned_lens:lenses
+    function_vector_by_demonstration:measurements.by_demonstration.function_vector_by_demonstration
+    gain:measurements.accuracy.gain lens_table:lenses
     matching_by_layer:measurements.heads.matching_by_layer pairs_from_text:prompts
     planted_model:planted planted_task:planted prompts_from_text:prompts remote_model:models
     saliency_check:measurements.causal.saliency_check
