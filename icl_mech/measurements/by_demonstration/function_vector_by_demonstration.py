@@ -27,7 +27,7 @@ from icl_mech.engine import RowsReading
 from icl_mech.errors import PromptError, RunError
 from icl_mech.interventions import Cut, Patch
 from icl_mech.interventions.base import check_layers
-from icl_mech.measurements.base import Measurement, Options, Pass, Steps, Variants
+from icl_mech.measurements.base import Measurement, Options, Pair, Pass, Steps, Variants
 from icl_mech.measurements.by_demonstration.leave_one_out import above_other_classes
 from icl_mech.measurements.by_demonstration.parts import (
     FinalScale,
@@ -37,7 +37,7 @@ from icl_mech.measurements.by_demonstration.parts import (
     of_demonstrations,
 )
 from icl_mech.measurements.causal.answers import AnswerReading, above_others, check_answers
-from icl_mech.measurements.causal.head_mediation import HeadMediation
+from icl_mech.measurements.causal.head_mediation import HeadMediation, MeanOver
 from icl_mech.measurements.demonstrations import check_same_count, query, without_demonstrations
 from icl_mech.measurements.doors import door
 from icl_mech.measurements.heads.chosen import random_heads
@@ -273,6 +273,9 @@ class FunctionVectorByDemonstration(Measurement[FunctionVectorByDemonstrationRes
             mean effect on the logit difference (`head_mediation`) on a half of the prompts with true and with shuffled
             label words; the other half is measured.
         k: Number of heads that are chosen.
+        mean: Mean outputs by which they are chosen, see `head_mediation`: over `all` queries as published, or those of
+            the same `class`, which also chooses heads whose output depends on the query; None: `class` where prompts
+            have classes.
         layer: Block to whose output vectors are added in queries without demonstrations; None: a third of the way
             through the model.
         draws: Number of draws of random heads.
@@ -288,6 +291,7 @@ class FunctionVectorByDemonstration(Measurement[FunctionVectorByDemonstrationRes
 
     heads: Heads | None = None
     k: Count = 5
+    mean: MeanOver | None = None
     layer: Natural | None = None
     draws: Count = 20
     seed: Natural = 0
@@ -296,8 +300,11 @@ class FunctionVectorByDemonstration(Measurement[FunctionVectorByDemonstrationRes
     why_not = "it compares the right answer with others"
 
     def filled(self, model: LanguageModel, data: PromptBatch) -> "FunctionVectorByDemonstration":
-        """A copy with the default layer."""
-        return self if self.layer is not None else replace(self, layer=model.info.n_layers // 3)
+        """A copy with the default layer and means."""
+        layer = model.info.n_layers // 3 if self.layer is None else self.layer
+        return replace(
+            self, layer=layer, mean=self.mean or ("class" if data.has_classes else "all")
+        )
 
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
         """Reject prompts whose demonstrations cannot be told apart, and models whose heads have no outputs of their own.
@@ -320,7 +327,8 @@ class FunctionVectorByDemonstration(Measurement[FunctionVectorByDemonstrationRes
             )
         check_layers([self._layer], info, what)
         if self.heads is None:
-            _ = self._shuffled(model, data)
+            pair, _ = self._halves(model, data)
+            self._choosing.check(model, pair)
         elif not self.heads or len(set(self.heads)) < len(self.heads):
             raise RunError(f"heads={list(self.heads)} must name at least one head, and each once.")
         count = self.k if self.heads is None else len(self.heads)
@@ -332,23 +340,30 @@ class FunctionVectorByDemonstration(Measurement[FunctionVectorByDemonstrationRes
         assert self.layer is not None
         return self.layer
 
-    def _shuffled(self, model: LanguageModel, data: PromptBatch) -> PromptBatch:
-        """The prompts with shuffled label words.
+    @property
+    def _choosing(self) -> HeadMediation:
+        assert self.mean is not None
+        return HeadMediation(self.mean)
+
+    def _halves(self, model: LanguageModel, data: PromptBatch) -> tuple[Pair, Int[Tensor, " half"]]:
+        """Prompts that choose the heads, with true and with shuffled label words, and the numbers of the others.
 
         Raises:
             PromptError: a repeated query, fewer than two prompts, or label words that cannot be shuffled.
         """
         queries = [query(prompt) for prompt in data]
         repeated = [n for n, texts in enumerate(queries) if texts and texts in queries[:n]]
+        choosing, tested = stratified_halves(data.answers, self.seed)
         wrong = shuffled(data, model.tokenizer, self.seed)
-        if repeated or len(data) < 2 or wrong.prompts is None:
+        if repeated or not len(tested) or wrong.prompts is None:
             why = f"query {repeated[0]} repeats an earlier one" if repeated else wrong.why_not
             raise PromptError(
                 "Heads are chosen on half of the prompts, with true and with shuffled label words, and measured on "
                 f"the other half, but {why or 'there is only one prompt'}. Give heads= chosen on other prompts, for "
                 "example head_mediation(...).top(5, 'difference')."
             )
-        return wrong.prompts
+        numbers = choosing.tolist()
+        return (data[numbers], wrong.prompts[numbers]), tested
 
     def passes(self, model: LanguageModel, data: PromptBatch) -> list[Pass]:
         """None at once: each depends on the values of earlier ones, see `steps`."""
@@ -360,9 +375,8 @@ class FunctionVectorByDemonstration(Measurement[FunctionVectorByDemonstrationRes
         """Choose heads, read attention and values in both runs, then run the model on from recombined outputs."""
         heads, tested, shape = self.heads, torch.arange(len(data)), model.info
         if heads is None:
-            choosing, tested = stratified_halves(data.answers, self.seed)
-            true, wrong = (side[choosing.tolist()] for side in (data, self._shuffled(model, data)))
-            mediation = yield from HeadMediation().steps(model, (true, wrong), options)
+            pair, tested = self._halves(model, data)
+            mediation = yield from self._choosing.steps(model, pair, options)
             heads = mediation.top(self.k, "difference")
         prompts, cut = data[tested.tolist()], [Cut("units", "units", "others")]
         bare = _bare(model, prompts)

@@ -58,12 +58,7 @@ def text_of(prompt):
     words = [[token] for token in prompt.label_tokens]
     places = list(prompt.label_positions)
     return Text(
-        list(prompt.tokens),
-        prompt.target,
-        places,
-        list(prompt.label_classes),
-        words,
-        prompt.answer,
+        list(prompt.tokens), prompt.target, places, list(prompt.label_classes), words, prompt.answer
     )
 
 
@@ -153,7 +148,11 @@ class Loop:
     def direct(self, written):
         """Through the final norm, as a difference of the norm at two points with its scale of the run."""
         norm = self.plain.modules[
-            next(n for n in self.plain.modules if n.endswith(("ln_f", "final_layer_norm", "model.norm")))
+            next(
+                n
+                for n in self.plain.modules
+                if n.endswith(("ln_f", "final_layer_norm", "model.norm"))
+            )
         ]
         entered = []
         handle = norm.register_forward_pre_hook(lambda module, args: entered.append(args[0]))
