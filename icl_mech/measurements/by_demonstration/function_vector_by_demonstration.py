@@ -28,7 +28,7 @@ from icl_mech.errors import PromptError, RunError
 from icl_mech.interventions import Cut, Patch
 from icl_mech.interventions.base import check_layers
 from icl_mech.measurements.base import Measurement, Options, Pair, Pass, Steps, Variants
-from icl_mech.measurements.by_demonstration.leave_one_out import above_other_classes
+from icl_mech.measurements.by_demonstration.leave_one_out import Largest, above_other_classes
 from icl_mech.measurements.by_demonstration.parts import (
     FinalScale,
     Outputs,
@@ -155,12 +155,18 @@ class FunctionVectorByDemonstrationResult(Result):
     labels: tuple[str, ...] = ()
 
     def quantities(self) -> dict[str, Quantity]:
-        """Losses by condition, for the chosen heads and for random ones; parts by demonstration; added vectors."""
-        logits, demo = "right answer's logit above the others", ("demo",)
+        """Losses by condition (`lost`, `random_lost`), parts by demonstration, and effects of added vectors.
+
+        Losses weight all classes equally, which cancels a push towards one label whatever the query is. `summed` is the
+        sum of the effects of each demonstration's part added alone.
+        """
+        logits, demo = "logit difference", ("demo",)
         return {
-            "lost": Quantity(("condition",), self.lost, unit=f"decrease of the {logits}"),
+            "lost": Quantity(
+                ("condition",), self._even(self.lost), unit=f"decrease of the {logits}"
+            ),
             "random_lost": Quantity(
-                ("condition",), self.random.mean(-1), unit=f"decrease of the {logits}"
+                ("condition",), self._even(self.random.mean(-1)), unit=f"decrease of the {logits}"
             ),
             "removed": Quantity(demo, self.removed, unit=f"decrease of the {logits}"),
             "direct": Quantity(("part",), self.direct, unit=f"contribution to the {logits}"),
@@ -169,6 +175,7 @@ class FunctionVectorByDemonstrationResult(Result):
             "shift": Quantity(demo, self.shift, unit="change of attention"),
             "added": Quantity(("vector",), self.added, unit=f"increase of the {logits}"),
             "alone": Quantity(demo, self.alone, unit=f"increase of the {logits}"),
+            "summed": Quantity((), self.alone.sum(1), unit=f"increase of the {logits}"),
             "cosine": Quantity((), self.cosine, unit="cosine"),
             "plain": Quantity((), self.plain, unit=logits),
             "bare": Quantity((), self.bare, unit=logits),
@@ -205,10 +212,11 @@ class FunctionVectorByDemonstrationResult(Result):
         half = self.count // 2
         return mean_interval(self.removed[:, -half:].mean(1) - self.removed[:, :half].mean(1))
 
-    @kept
-    def lost_evenly(self, condition: str) -> Interval:
-        """Loss under a condition, all classes weighted equally."""
-        return mean_interval(self._even(self.lost)[:, CONDITIONS.index(condition)])
+    @property
+    def largest(self) -> Largest:
+        """The demonstration whose part has the largest mean effect."""
+        demo = int(self.removed.double().mean(0).argmax())
+        return Largest(self.count - demo, self.interval("removed", demo=demo))
 
     @kept
     def beside_random(self, condition: str) -> Interval | None:
@@ -223,7 +231,7 @@ class FunctionVectorByDemonstrationResult(Result):
         return mean_interval(routing - values)
 
     def _even(self, values: Tensor) -> Tensor:
-        """Values weighted so that their mean gives each class the same weight, which cancels a push for one label."""
+        """Values multiplied so that their mean gives each class the same weight."""
         if not self.labels:
             return values.double()
         classes, place, counts = self.answers.unique(return_inverse=True, return_counts=True)
@@ -241,7 +249,7 @@ class FunctionVectorByDemonstrationResult(Result):
         """
         above = self.routing_above_values()
         return jointly(
-            judged(self.lost_evenly(condition), prompts=self.prompts),
+            judged(self.interval("lost", condition=condition), prompts=self.prompts),
             judged(self.beside_random(condition), prompts=self.prompts),
             judged(above, rising=condition == "routing", prompts=self.prompts),
         )

@@ -1,22 +1,30 @@
 """Function vector by demonstration: plain Hugging Face, planted truth, identities, and who is refused."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
 from torch.testing import assert_close
 
 import icl_mech as icl
+from icl_mech.errors import PromptError, RunError
+from icl_mech.measurements import FunctionVectorByDemonstration
 from icl_mech.measurements.by_demonstration.function_vector_by_demonstration import (
     CONDITIONS,
     FunctionVectorByDemonstrationResult,
 )
 from icl_mech.measurements.heads.chosen import random_heads
+from icl_mech.planted.heads import FUNCTION_VECTOR_HEADS, LEARNING_HEAD
 from icl_mech.prompts.rewriting import zero_shot
+from tests.engine.cases import ragged
 from tests.engine.test_paths import TASK
 from tests.fuzz.reference import Edit, Heads, Plain, Text
+from tests.measurements.by_demonstration.cases import READING_HEAD, routed_model
+from tests.measurements.test_open_answers import made as open_task
+from tests.said import Words
 from tests.tiny import N_HEADS, N_LAYERS, tiny_hf, tiny_model
 
+WORDS = Words(__file__)
 HEADS = ((0, 1), (1, 2), (2, 3))
 FEW = {"heads": HEADS, "draws": 2}
 
@@ -258,3 +266,192 @@ def test_result_survives_saving(against, tmp_path):
     assert isinstance(again, FunctionVectorByDemonstrationResult)
     assert_close(again.lost, result.lost)
     assert again.heads == result.heads
+
+
+# --- planted truth ---
+
+
+def test_every_demonstration_that_fits_has_an_equal_part():
+    """The heads attend to all label words alike, and write the same vector for each that fits."""
+    model = icl.planted_model(circuit="heads")
+    prompts = icl.build_prompts(
+        icl.planted_task(), model, shots=1, n=48, demonstrations="per_prompt"
+    )
+    result = icl.function_vector_by_demonstration(model, prompts, heads=FUNCTION_VECTOR_HEADS)
+    fourth = torch.full((48, 4), 0.25).double()
+    assert_close(result.share[:, :-1], fourth, atol=1e-3, rtol=0)
+    for run in range(2):
+        assert_close(result.attention[:, run], fourth, atol=1e-4, rtol=0)
+    assert float(result.cosine.min()) > 0.999
+    whole = result.removed.mean()
+    assert float((result.removed - whole).abs().max()) < 0.05 * whole
+    assert result.interval("added", vector="whole").low > 10
+    assert result.interval("summed").value == pytest.approx(
+        result.interval("added", vector="demonstrations").value, rel=0.05
+    )
+    assert result.status == "not shown"
+    # MLP 3 carries the task out: nothing is written into the answer itself.
+    assert float(result.direct.abs().max()) < 1e-3
+
+
+def test_a_false_demonstration_has_no_part():
+    model = icl.planted_model(circuit="heads")
+    task = icl.planted_task()
+    shown = [next(x for x in task.train if x.label == c) for c in range(4)]
+    false = [*shown[:2], icl.Example(shown[2].text, 0), shown[3]]
+    prompts = icl.build_prompts(task, model, demonstrations=false, n=12)
+    result = icl.function_vector_by_demonstration(model, prompts, heads=FUNCTION_VECTOR_HEADS)
+    expected = torch.tensor([1 / 3, 1 / 3, 0.0, 1 / 3, 0.0]).double().expand(12, 5)
+    assert_close(result.share, expected, atol=1e-3, rtol=0)
+    assert float(result.removed[:, 2].abs().max()) < 0.01
+    assert float(result.removed[:, [0, 1, 3]].min()) > 1
+    # Attention does not tell them apart: what is read does.
+    assert_close(result.attention[:, 0, 2], torch.full((12,), 0.25).double(), atol=1e-3, rtol=0)
+
+
+def test_the_last_demonstration_holds_the_lesson_of_all():
+    model = icl.planted_model(circuit="lessons")
+    prompts = icl.build_prompts(
+        icl.planted_task(), model, shots=1, n=24, demonstrations="per_prompt"
+    )
+    result = icl.function_vector_by_demonstration(model, prompts, heads=[LEARNING_HEAD])
+    expected = torch.tensor([0.0, 0.0, 0.0, 1.0, 0.0]).double().expand(24, 5)
+    assert_close(result.share, expected, atol=0.01, rtol=0)
+    assert result.largest.back == 1
+    assert result.status == "opposite"
+    assert result.carries("values") == "supported"
+
+
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_attention_that_depends_on_other_demonstrations_is_routing(seed):
+    model = routed_model(seed)
+    prompts = icl.build_prompts(
+        icl.planted_task(), model, shots=1, n=48, seed=seed, demonstrations="per_prompt"
+    )
+    result = icl.function_vector_by_demonstration(model, prompts, seed=seed)
+    assert READING_HEAD in result.heads
+    assert result.status == "supported"
+    values, both = (result.interval("lost", condition=name) for name in ("values", "both"))
+    assert abs(values.value) < 0.05
+    assert both.value == pytest.approx(result.interval("lost", condition="routing").value, abs=0.05)
+    assert result.same_class().low > 5
+    assert len(set(result.tested.tolist())) == 24
+
+
+# --- by hand ---
+
+
+def made(lost, random, **more):
+    """A result with these losses; classes alternate."""
+    count = len(lost)
+    zeros = torch.zeros(count)
+    fields = {
+        "removed": torch.tensor([[1.0, 3.0]] * count), "direct": torch.zeros(count, 3),
+        "share": torch.zeros(count, 3), "cosine": zeros, "attention": torch.zeros(count, 2, 2),
+        "plain": zeros, "bare": zeros, "added": torch.zeros(count, 3), "alone": torch.ones(count, 2),
+        "vectors": torch.zeros(3, 4), "classes": torch.tensor([[0, 1]] * count),
+        "answers": torch.arange(count) % 2, "tested": torch.arange(count), "heads": ((0, 0),), "layer": 1,
+        "labels": ("a", "b"),
+    }  # fmt: skip
+    return FunctionVectorByDemonstrationResult(
+        lost=torch.tensor(lost), random=torch.tensor(random), **{**fields, **more}
+    )
+
+
+def test_losses_weight_classes_equally():
+    """Three prompts of one class lose 1, one of the other loses 5: 3, not 2."""
+    result = made(
+        [[1.0] * 4] * 3 + [[5.0] * 4], [[[0.0] * 2] * 4] * 4, answers=torch.tensor([0, 0, 0, 1])
+    )
+    assert result.interval("lost", condition="routing").value == pytest.approx(3.0)
+    assert result.quantities()["removed"].value().tolist() == [1.0, 3.0]
+
+
+def test_statuses_by_hand():
+    """Routing needs a loss of its own, beyond random heads, and above that of values."""
+    jitter = (torch.arange(12) % 3).double()[:, None] * 0.01
+
+    def status(routing, values, random, draws=2):
+        lost = (torch.tensor([[routing, values, 0.0, 0.0]]).double() + jitter).tolist()
+        drawn = torch.tensor(random).double()[None, None].expand(12, 4, draws)
+        return made(lost, drawn.tolist()).status
+
+    assert status(2.0, 0.5, [0.0, 0.1]) == "supported"
+    assert status(0.5, 2.0, [0.0, 0.1]) == "opposite"
+    assert status(2.0, 2.0, [0.0, 0.1]) == "not shown"
+    assert status(2.0, 0.5, [0.0, 2.5]) == "not shown"
+    assert status(-2.0, -3.0, [0.0, 0.1]) == "not shown"
+    assert status(2.0, 0.5, [0.0], draws=1) == "cannot be judged"
+
+
+def test_facts_by_hand():
+    result = made([[1.0] * 4] * 8, [[[0.0] * 2] * 4] * 8)
+    # By class: 1 - 3 for class 0, 3 - 1 for class 1.
+    assert result.same_class().value == pytest.approx(0.0)
+    assert result.recency().value == pytest.approx(2.0)
+    assert (result.largest.back, result.largest.effect.value) == (1, 3.0)
+    assert result.interval("summed").value == pytest.approx(2.0)
+
+
+# --- words, other doors, refusals ---
+
+
+def test_sentences_and_figures(routed):
+    for show in routed.shows:
+        assert routed.plot(show=show).data
+    questions = [figure.question for figure in routed.figures()]
+    WORDS(questions, "questions")
+    WORDS.starts(routed.figures()[0].answer, "answer", "Through attention:")
+    several = [
+        name for name, value in vars(routed).items() if getattr(value, "shape", ())[:1] == (24,)
+    ]
+    few = replace(routed, **{name: getattr(routed, name)[:2] for name in several})
+    WORDS.starts(few.figures()[0].answer, "few", "Cannot be judged")
+
+
+@pytest.fixture(scope="module")
+def routed():
+    model = routed_model()
+    prompts = icl.build_prompts(
+        icl.planted_task(), model, shots=1, n=48, demonstrations="per_prompt"
+    )
+    return icl.measure(model, prompts, FunctionVectorByDemonstration())[
+        "function_vector_by_demonstration"
+    ]
+
+
+def test_a_sweep_holds_it(tmp_path):
+    measurement = FunctionVectorByDemonstration(k=3, draws=2)
+    model = icl.planted_model(circuit="heads")
+    cells = icl.sweep(
+        model,
+        [icl.planted_task()],
+        [measurement],
+        seeds=2,
+        n=16,
+        out=tmp_path / "s",
+        progress=False,
+    )
+    results = [analysis["function_vector_by_demonstration"] for _, analysis in cells]
+    assert [result.prompts for result in results] == [8]
+
+
+@pytest.mark.parametrize("family", ["gemma3"])
+def test_models_that_normalise_the_sum_of_heads_are_refused(family):
+    model = tiny_model(family)
+    prompts = icl.build_prompts(TASK, model, shots=1, n=4)
+    with WORDS.raises(RunError, "normalised"):
+        icl.function_vector_by_demonstration(model, prompts, **FEW)
+
+
+def test_prompts_of_bare_positions_are_refused():
+    with WORDS.raises(PromptError, "bare_positions"):
+        icl.function_vector_by_demonstration(tiny_model("gpt2"), ragged()[[0]], **FEW)
+
+
+def test_answers_with_choices():
+    model = tiny_model("gpt2")
+    relation = icl.build_prompts(open_task(), model, shots=3, n=4, demonstrations="per_prompt")
+    result = icl.function_vector_by_demonstration(model, relation, **FEW)
+    assert result.labels == ()
+    assert_close(result.share.sum(1), torch.ones(len(result.share)).double(), atol=1e-5, rtol=0)
