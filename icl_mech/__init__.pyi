@@ -30,6 +30,7 @@ from icl_mech.measurements.anchors.anchor_tokens import AnchorTokensResult
 from icl_mech.measurements.anchors.span_flow import SpanFlowResult
 from icl_mech.measurements.anchors.suppression import SuppressionResult
 from icl_mech.measurements.by_demonstration.flow_by_demonstration import FlowByDemonstrationResult
+from icl_mech.measurements.by_demonstration.function_vector_by_demonstration import FunctionVectorByDemonstrationResult
 from icl_mech.measurements.by_demonstration.leave_one_out import LeaveOneOutResult
 from icl_mech.measurements.calibration.calibration import CalibrationResult
 from icl_mech.measurements.causal.attribution_patching import AttributionPatchingResult
@@ -1451,6 +1452,52 @@ def edge_cuts(
         PromptError: prompts without answers or demonstrations, or without such edges; label words and queries so
             short that there is no control, unless `draws=0`.
         RunError: a model with fewer than three layers, unless windows slide; `exchange` with interventions.
+    """
+
+def function_vector_by_demonstration(
+    model: Any,
+    prompts: PromptBatch,
+    *,
+    heads: Sequence[tuple[int, int]] | None = ...,
+    k: int = ...,
+    layer: int | None = ...,
+    draws: int = ...,
+    seed: int = ...,
+    interventions: Sequence[Intervention] = ...,
+    batch_size: int | None = ...,
+    memory: str | int | None = ...,
+    path: Literal['auto', 'whole'] = ...,
+    progress: bool | None = ...,
+) -> FunctionVectorByDemonstrationResult:
+    r"""Parts of the function vector by demonstration, their effects, and the split into routing and values.
+
+    Costs two passes each over the prompts and over the prompts with demonstrations cut from each other, and one token
+    of every prompt for each effect; choosing the heads costs a `head_mediation` on half of the prompts.
+
+    Args:
+        model: TransformerBridge, HookedTransformer or adapted model.
+        prompts: Prompts with answers and the same number of demonstrations each, at least two.
+        heads: The chosen heads, selected on prompts that are not measured here. None: the `k` heads with the largest
+            mean effect on the logit difference (`head_mediation`) on a half of the prompts with true and with shuffled
+            label words; the other half is measured.
+        k: Number of heads that are chosen.
+        layer: Block to whose output vectors are added in queries without demonstrations; None: a third of the way
+            through the model.
+        draws: Number of draws of random heads.
+        seed: Seed of the halves, the shuffled label words and the draws.
+        interventions: Applied in every pass; those that depend on the index of a prompt raise an error.
+        batch_size: Maximum number of rows (prompts) of a pass, for each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of the free memory; prompts that do not fit are
+            rejected.
+        path: `auto`, or `whole`: every position of every prompt is computed.
+        progress: Show a progress bar; None: only in a notebook or a terminal.
+
+    Raises:
+        PromptError: prompts without answers, text roles or two demonstrations, or with different numbers of them;
+            with heads=None also a repeated query, or label words that cannot be shuffled.
+        RunError: processed weights, a model that normalises the sum of its heads, heads or layers it does not have.
+
+    Source: arXiv 2605.16591.
     """
 
 def gain(

@@ -25,6 +25,9 @@ from icl_mech.measurements.base import (
     Variants,
 )
 from icl_mech.measurements.by_demonstration.flow_by_demonstration import FlowByDemonstration
+from icl_mech.measurements.by_demonstration.function_vector_by_demonstration import (
+    FunctionVectorByDemonstration,
+)
 from icl_mech.measurements.by_demonstration.leave_one_out import LeaveOneOut
 from icl_mech.measurements.calibration.calibration import Calibration
 from icl_mech.measurements.causal.attribution_patching import AttributionPatching
@@ -83,6 +86,7 @@ __all__ = [
     "FalseInduction",
     "Flow",
     "FlowByDemonstration",
+    "FunctionVectorByDemonstration",
     "Gain",
     "Generate",
     "HeadAttention",

@@ -12,6 +12,7 @@ from icl_mech.measurements.anchors.anchor_tokens import AnchorTokensResult
 from icl_mech.measurements.anchors.span_flow import SpanFlowResult
 from icl_mech.measurements.anchors.suppression import SuppressionResult
 from icl_mech.measurements.by_demonstration.flow_by_demonstration import FlowByDemonstrationResult
+from icl_mech.measurements.by_demonstration.function_vector_by_demonstration import FunctionVectorByDemonstrationResult
 from icl_mech.measurements.by_demonstration.leave_one_out import LeaveOneOutResult
 from icl_mech.measurements.calibration.calibration import CalibrationResult
 from icl_mech.measurements.causal.attribution_patching import AttributionPatchingResult
@@ -75,6 +76,7 @@ class Parts:
     false_induction: FalseInductionResult
     flow: FlowScores
     flow_by_demonstration: FlowByDemonstrationResult
+    function_vector_by_demonstration: FunctionVectorByDemonstrationResult
     gain: GainResult
     generate: GenerateResult
     head_attention: HeadAttentionResult
@@ -142,6 +144,8 @@ class Parts:
     def __getitem__(self, key: Literal["flow"]) -> FlowScores: ...
     @overload
     def __getitem__(self, key: Literal["flow_by_demonstration"]) -> FlowByDemonstrationResult: ...
+    @overload
+    def __getitem__(self, key: Literal["function_vector_by_demonstration"]) -> FunctionVectorByDemonstrationResult: ...
     @overload
     def __getitem__(self, key: Literal["gain"]) -> GainResult: ...
     @overload

@@ -26,6 +26,7 @@ from icl_mech.measurements import DemonstrationSteering
 from icl_mech.metrics import Interval, wilson_interval
 from icl_mech.results.judging import Status
 from tests.benchmarks.null_rates import NULLS, network
+from tests.measurements.by_demonstration.cases import routed_model
 
 N = 24
 PLACE = Path("docs") / "benchmarks" / "measurement_rates.md"
@@ -36,7 +37,7 @@ class Drawn:
     """A network of its number, with its prompts.
 
     Attributes:
-        name: Of `NULLS`, or a circuit of `planted_model`.
+        name: Of `NULLS`, a circuit of `planted_model`, or `routed` (`routed_model` of the tests).
         seed: Its number.
     """
 
@@ -48,6 +49,8 @@ class Drawn:
         """The network."""
         if self.name in NULLS:
             return network(NULLS[self.name], self.seed)
+        if self.name == "routed":
+            return routed_model(self.seed)
         return icl.planted_model(circuit=self.name, seed=self.seed)  # type: ignore[arg-type]
 
     def prompts(self, **options: Any) -> icl.PromptBatch:
@@ -115,6 +118,31 @@ CLAIMS: dict[str, Judged] = {
         ("heads",),
     ),
 }
+
+
+@lru_cache(maxsize=64)
+def contextualised(drawn: Drawn) -> Status:
+    """Of the split into routing and values, with 24 prompts behind heads chosen on 24 others."""
+    prompts = drawn.prompts(n=2 * N)
+    return icl.function_vector_by_demonstration(drawn.model, prompts, progress=False).status
+
+
+UNCONTEXTUALISED = (
+    *("untrained", "reads the query", "prior only", "decorative, 10 %", "decorative, 100 %"),
+    *("early", "resting", "copier", "alarm", "heads", "anchors"),
+)
+"""Demonstrations do not read one another, or nothing that they read reaches the answer."""
+
+CLAIMS |= {
+    "contextualised routing": Judged(
+        contextualised, (*UNCONTEXTUALISED, "lessons"), must=("routed",)
+    ),
+    "contextualised values": Judged(
+        lambda drawn: "supported" if (status := contextualised(drawn)) == "opposite"
+        else "opposite" if status == "supported" else status,
+        (*UNCONTEXTUALISED, "routed"), must=("lessons",),
+    ),
+}  # fmt: skip
 
 
 def place_of(folder: Path, claim: str, drawn: Drawn) -> Path:

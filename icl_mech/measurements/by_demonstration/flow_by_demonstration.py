@@ -21,6 +21,7 @@ from icl_mech.checking import checked
 from icl_mech.errors import PromptError, ResultError, RunError, near_matches
 from icl_mech.measurements.base import Pass
 from icl_mech.measurements.by_demonstration.leave_one_out import LeaveOneOutResult
+from icl_mech.measurements.by_demonstration.parts import of_demonstrations
 from icl_mech.measurements.demonstrations import check_same_count
 from icl_mech.measurements.doors import door
 from icl_mech.measurements.saliency.reduction import (
@@ -349,7 +350,7 @@ class FlowByDemonstration(OfSaliency[FlowByDemonstrationResult]):
         pq = pq.masked_fill(data.targets[:, None, None] - places > reach, torch.nan)
         parts = None
         if all(prompt.has_text_roles for prompt in data):
-            tokens = _of_demonstrations(data, out_of.shape[2])
+            tokens = of_demonstrations(data, out_of.shape[2])
             parts = torch.einsum("bls,bds->bdl", out_of.double(), tokens)
         return FlowByDemonstrationResult(
             wp=wp.transpose(1, 2).contiguous(),
@@ -361,20 +362,6 @@ class FlowByDemonstration(OfSaliency[FlowByDemonstrationResult]):
             classes=data.label_classes,
             labels=data.labels,
         )
-
-
-def _of_demonstrations(prompts: PromptBatch, width: int) -> Float[Tensor, "batch demo pos"]:
-    """1 at the tokens of each demonstration: its text, label word and template.
-
-    The first token of a prompt belongs to none: models attend to it whatever it is.
-    """
-    member = torch.zeros(len(prompts), prompts.n_demos, width, dtype=torch.float64)
-    for row, prompt in enumerate(prompts):
-        for span in prompt.spans:
-            if span.demo is not None:
-                member[row, span.demo, span.start : span.stop] = 1
-    member[..., 0] = 0
-    return member
 
 
 flow_by_demonstration = door(

@@ -82,13 +82,7 @@ class LeaveOneOutResult(Result):
 
         Prompts that have only one of these groups are left out; None if there are no others.
         """
-        same = self._of_same_class
-        both = same.any(1) & (~same).any(1)
-        if not bool(both.any()):
-            return None
-        member, change = same[both].double(), self.change[both].double()
-        means = [(change * part).sum(1) / part.sum(1) for part in (member, 1 - member)]
-        return mean_interval(means[0] - means[1])
+        return above_other_classes(self.change, self._of_same_class)
 
     @property
     def _of_same_class(self) -> Bool[Tensor, "batch demo"]:
@@ -113,10 +107,10 @@ class LeaveOneOutResult(Result):
         """
         every = torch.stack([self.change.double().mean(0), *mean_ends(self.change)])
         same = self._of_same_class
-        return torch.stack([every, *(_means_where(self.change, of) for of in (same, ~same))])
+        return torch.stack([every, *(means_where(self.change, of) for of in (same, ~same))])
 
 
-def _means_where(
+def means_where(
     change: Float[Tensor, "batch demo"], member: Bool[Tensor, "batch demo"]
 ) -> Float[Tensor, "end demo"]:
     """Means and their ends by demonstration over the prompts in which it is a member, where there are enough."""
@@ -126,6 +120,21 @@ def _means_where(
         if len(changes) >= FEWEST_PROMPTS:
             row[:, demo] = torch.stack([changes.double().mean(), *mean_ends(changes)])
     return row
+
+
+def above_other_classes(
+    values: Float[Tensor, "batch demo"], same: Bool[Tensor, "batch demo"]
+) -> Interval | None:
+    """Mean over demonstrations of the query's class minus the mean over the others, averaged over prompts with both.
+
+    None if no prompt has both.
+    """
+    both = same.any(1) & (~same).any(1)
+    if not bool(both.any()):
+        return None
+    member, inside = same[both].double(), values[both].double()
+    means = [(inside * part).sum(1) / part.sum(1) for part in (member, 1 - member)]
+    return mean_interval(means[0] - means[1])
 
 
 @dataclass(frozen=True)
