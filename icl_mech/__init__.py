@@ -99,7 +99,8 @@ ELSEWHERE = table("""
     edge_cuts:measurements.isolation.edge_cuts
     explore:explorer
     fit_jacobian_lens:lenses fit_tuned_lens:lenses gain:measurements.accuracy.gain lens_table:lenses
-    matching_by_layer:measurements.heads.matching_by_layer pairs_from_text:prompts
+    matching_by_layer:measurements.heads.matching_by_layer
+    one_false_demonstration:measurements.by_demonstration.one_false_demonstration pairs_from_text:prompts
     planted_model:planted planted_task:planted prompts_from_text:prompts remote_model:models
     saliency_check:measurements.causal.saliency_check
 """)

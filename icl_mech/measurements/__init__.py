@@ -26,6 +26,7 @@ from icl_mech.measurements.base import (
 )
 from icl_mech.measurements.by_demonstration.flow_by_demonstration import FlowByDemonstration
 from icl_mech.measurements.by_demonstration.leave_one_out import LeaveOneOut
+from icl_mech.measurements.by_demonstration.one_false_demonstration import OneFalseDemonstration
 from icl_mech.measurements.calibration.calibration import Calibration
 from icl_mech.measurements.causal.attribution_patching import AttributionPatching
 from icl_mech.measurements.causal.compare_heads import CompareHeads
@@ -95,6 +96,7 @@ __all__ = [
     "LogitLens",
     "MatchingByLayer",
     "Measurement",
+    "OneFalseDemonstration",
     "Options",
     "Pair",
     "PairMeasurement",
