@@ -346,7 +346,7 @@ class OneFalseDemonstrationResult(Result):
     # --- heads ---
 
     @kept
-    def drawn(self) -> tuple[tuple[int, int], ...]:
+    def misfit_heads(self) -> tuple[tuple[int, int], ...]:
         """Heads that attend more to a label word where it is false, most first; empty without the control.
 
         More than to the correct label word of the same text, and more than to the same label word after a text that it
@@ -383,6 +383,10 @@ class OneFalseDemonstrationResult(Result):
             )
         read = flow.pq[:, list(self.places)][..., third_of(flow.pq.shape[2], third)].mean(-1)
         return mean_interval(rank_agreement(read, self.harms().abs()), "correlation")
+
+    def on_page(self) -> tuple[str, ...]:
+        """Harm by place, the lens and, with the control, heads."""
+        return tuple(show for show in self.shows if self.is_drawn(show))
 
     def is_drawn(self, show: str) -> bool:
         """False for the map of heads without the control."""

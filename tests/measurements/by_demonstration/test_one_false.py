@@ -301,8 +301,33 @@ def test_recency_and_overthinking_are_seen_where_they_are_planted(seed):
     assert result.status == result.overthinking_status == "supported"
     # The answer is known after block 2 and copied over by block 4.
     assert 3 <= result.exit.layer <= 4
-    assert COPYING_HEADS[1] in result.drawn()
-    assert result.recency_status in ("not shown", "cannot be judged")
+    assert COPYING_HEADS[1] in result.misfit_heads()
+    assert result.recency_status == "not shown"
+    # A head that turns to late misfits alone.
+    late = on(recent(seed, rise=14.0), seed)
+    assert late.recency_status == "supported"
+    harms = late.sel("harm").values
+    assert float(harms[0]) < 0.1 < 0.4 < float(harms[4:].min())
+
+
+def test_drawings_and_words():
+    result = on(recent(0, rise=14.0), n=12)
+    places, layers, heads = (result.drawing(show=show) for show in result.on_page())
+    assert_close(places.values[0], result.harms().mean(0))
+    assert_close(places.values[1], result.harms("exchanged").mean(0))
+    assert_close(places.values[2:], result.correct[..., -1].mean(0))
+    assert_close(layers.values[:3], result.correct.mean((0, 2)))
+    change = (result.attention[:, 1] - result.attention[:, 2]).mean((0, 1))
+    assert_close(heads.values, change.T.double(), check_dtype=False)
+    assert heads.values.shape == (4, N_LAYERS)
+    layer, head = COPYING_HEADS[1]
+    assert (head, layer) in heads.marked
+    for number, figure in enumerate(result.figures()):
+        WORDS(figure.answer, f"answer_{number}")
+        WORDS(figure.establishes, f"establishes_{number}")
+        assert figure.caption
+        assert figure.limits
+    WORDS(result.summary(), "summary")
 
 
 def test_overthinking_by_induction_heads():
@@ -323,7 +348,7 @@ def test_no_harm_where_labels_carry_nothing(kind):
 def test_the_alarm_is_the_head_that_turns_to_the_misfit():
     result = on(null_model("alarm"), places=(0, 7))
     assert result.status == result.beyond_status == "supported"
-    assert result.drawn()[0] == ALARM_HEAD
+    assert result.misfit_heads()[0] == ALARM_HEAD
 
 
 # --- beside others, and refusals ---
@@ -351,7 +376,7 @@ def test_shared_demonstrations_and_queries_of_one_class():
     alone = icl.one_false_demonstration(model, built(model)[:1], **QUIET)
     assert alone.sides == ("true", "false")
     WORDS(" ".join(alone.notes), "no_control")
-    assert alone.drawn() == ()
+    assert alone.misfit_heads() == ()
     assert not alone.is_drawn("heads")
 
 
