@@ -99,10 +99,14 @@ ELSEWHERE = table("""
     demonstration_steering:measurements.causal.demonstration_steering
     edge_cuts:measurements.isolation.edge_cuts
     explore:explorer
-    fit_jacobian_lens:lenses fit_tuned_lens:lenses
+    fit_jacobian_lens:lenses
+    fit_tuned_lens:lenses
     function_vector_by_demonstration:measurements.by_demonstration.function_vector_by_demonstration
-    gain:measurements.accuracy.gain lens_table:lenses
-    matching_by_layer:measurements.heads.matching_by_layer pairs_from_text:prompts
+    gain:measurements.accuracy.gain
+    lens_table:lenses
+    matching_by_layer:measurements.heads.matching_by_layer
+    one_false_demonstration:measurements.by_demonstration.one_false_demonstration
+    pairs_from_text:prompts
     planted_model:planted planted_task:planted prompts_from_text:prompts remote_model:models
     saliency_check:measurements.causal.saliency_check
 """)

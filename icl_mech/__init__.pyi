@@ -32,6 +32,7 @@ from icl_mech.measurements.anchors.suppression import SuppressionResult
 from icl_mech.measurements.by_demonstration.flow_by_demonstration import FlowByDemonstrationResult
 from icl_mech.measurements.by_demonstration.function_vector_by_demonstration import FunctionVectorByDemonstrationResult
 from icl_mech.measurements.by_demonstration.leave_one_out import LeaveOneOutResult
+from icl_mech.measurements.by_demonstration.one_false_demonstration import OneFalseDemonstrationResult
 from icl_mech.measurements.calibration.calibration import CalibrationResult
 from icl_mech.measurements.causal.attribution_patching import AttributionPatchingResult
 from icl_mech.measurements.causal.compare_heads import CompareHeadsResult
@@ -1606,6 +1607,44 @@ def matching_by_layer(
         RunError: processed weights.
 
     Source: Halawi et al. 2023, §5.
+    """
+
+def one_false_demonstration(
+    model: Any,
+    prompts: PromptBatch,
+    *,
+    places: Sequence[int] | None = ...,
+    lens: FittedLens | None = ...,
+    seed: int = ...,
+    interventions: Sequence[Intervention] = ...,
+    batch_size: int | None = ...,
+    memory: str | int | None = ...,
+    path: Literal['auto', 'whole'] = ...,
+    progress: bool | None = ...,
+) -> OneFalseDemonstrationResult:
+    r"""Answer, lens and attention with exactly one false demonstration, at each place.
+
+    Costs one pass over the prompts and, for each place, two more over whole prompts.
+
+    Args:
+        model: TransformerBridge, HookedTransformer or adapted model.
+        prompts: Prompts with answers, true labels and the same number of demonstrations each.
+        places: Places of the false demonstration, from 0, in prompt order; None: all.
+        lens: A fitted lens that maps every entry but the last; None: the logit lens.
+        seed: Seed of the false labels, of the exchanged texts, and of the halves of the early exit.
+        interventions: Applied in every pass, before those of the measurement itself.
+        batch_size: Maximum number of rows (prompts) of a pass, for each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of the free memory; prompts that do not fit are
+            rejected.
+        path: `auto`, or `whole`: every position of every prompt is computed.
+        progress: Show a progress bar; None: only in a notebook or a terminal.
+
+    Raises:
+        PromptError: prompts without answers, with different numbers of demonstrations, with false labels already, or
+            that cannot be written anew.
+        RunError: a place that prompts do not have, or a lens of another model.
+
+    Source: arXiv 2603.04464.
     """
 
 def saliency_check(

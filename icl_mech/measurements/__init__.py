@@ -29,6 +29,7 @@ from icl_mech.measurements.by_demonstration.function_vector_by_demonstration imp
     FunctionVectorByDemonstration,
 )
 from icl_mech.measurements.by_demonstration.leave_one_out import LeaveOneOut
+from icl_mech.measurements.by_demonstration.one_false_demonstration import OneFalseDemonstration
 from icl_mech.measurements.calibration.calibration import Calibration
 from icl_mech.measurements.causal.attribution_patching import AttributionPatching
 from icl_mech.measurements.causal.compare_heads import CompareHeads
@@ -101,6 +102,7 @@ __all__ = [
     "LogitLens",
     "MatchingByLayer",
     "Measurement",
+    "OneFalseDemonstration",
     "Options",
     "Pair",
     "PairMeasurement",

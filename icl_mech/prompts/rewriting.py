@@ -1,4 +1,4 @@
-"""Rewriting prompts: label words of the demonstrations in another order, or no demonstrations at all.
+"""Rewriting prompts: other label words or texts in the demonstrations, or no demonstrations at all.
 
 A prompt stores its text and the role of every character, so it can be rewritten. The new tokens come from
 tokenising the whole new text; query, candidates and correct answers stay the same. Prompts are only rewritten if
@@ -7,7 +7,7 @@ text as after the old one.
 """
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import dropwhile, groupby, takewhile
 from typing import Any, NamedTuple
@@ -96,6 +96,63 @@ def relabelled_before(prompts: PromptBatch, tokenizer: object | None, demo: int)
     return _all(prompts, tokenizer, lambda prompt: _relabelled(prompt, demo), source)
 
 
+def mislabelled(
+    prompts: PromptBatch, tokenizer: object | None, demo: int, classes: Sequence[int]
+) -> Rewritten:
+    """The same prompts with the label word of another class in demonstration number `demo`; all else is equal.
+
+    Args:
+        prompts: The prompts.
+        tokenizer: Their tokenizer.
+        demo: Index of the demonstration.
+        classes: Class that it displays in each prompt, one that some demonstration of the batch displays.
+    """
+    source = {**prompts.source, "labels": "one false", "false_demonstration": demo}
+    source.pop("false_share", None)
+    words, wanted = shown_words(prompts), iter(classes)
+    return _all(prompts, tokenizer, lambda p: _with_label(p, demo, next(wanted), words), source)
+
+
+def exchanged(
+    prompts: PromptBatch, tokenizer: object | None, demo: int, donors: Sequence[int]
+) -> Rewritten:
+    """The same prompts with the text and the label of another prompt's query in demonstration number `demo`.
+
+    Args:
+        prompts: The prompts.
+        tokenizer: Their tokenizer.
+        demo: Index of the demonstration.
+        donors: For each prompt, index of the prompt whose query it displays, with the label word of its class.
+    """
+    source = {**prompts.source, "exchanged_demonstration": demo}
+    words, givers = shown_words(prompts), iter(donors)
+
+    def change(prompt: Prompt) -> _New:
+        donor = prompts[next(givers)]
+        new = _with_label(prompt, demo, int(donor.answer or 0), words)
+        texts = [piece.text for piece in _pieces(donor) if piece.role == "query_text"]
+        places = [n for n, p in enumerate(new.pieces) if p.role == "demo_text" and p.demo == demo]
+        if not texts or len(texts) != len(places):
+            raise PromptError("its demonstrations and queries differ in their number of texts")
+        pieces = list(new.pieces)
+        for place, text in zip(places, texts, strict=True):
+            pieces[place] = pieces[place]._replace(text=text)
+        return new._replace(pieces=pieces)
+
+    return _all(prompts, tokenizer, change, source)
+
+
+def shown_words(prompts: PromptBatch) -> dict[int, str]:
+    """Text of the label word of each class that some demonstration displays; empty where texts are unknown."""
+    words: dict[int, str] = {}
+    for prompt in prompts:
+        spans = [span for span in prompt.parts if span.role == "label_word"]
+        if len(spans) == len(prompt.label_classes):
+            for span, label in zip(spans, prompt.label_classes, strict=True):
+                words.setdefault(label, prompt.text[span.start : span.stop])
+    return words
+
+
 def zero_shot(prompts: PromptBatch, tokenizer: object | None) -> Rewritten:
     """The same queries without demonstrations; template, narrative and candidates stay the same."""
     count = "total" if "total" in prompts.source else "shots"
@@ -164,6 +221,21 @@ def _displayed(prompt: Prompt) -> tuple[list[Span], list[tuple[str, int]]]:
     if len({*shown}) < 2:
         raise PromptError("all its demonstrations display the same label")
     return words, shown
+
+
+def _with_label(prompt: Prompt, demo: int, label: int, words: Mapping[int, str]) -> _New:
+    """The prompt with another class's label word in one demonstration.
+
+    Raises:
+        PromptError: the label words are unknown.
+    """
+    spans = [span for span in _known(prompt) if span.role == "label_word"]
+    if len(spans) != len(prompt.label_classes):
+        raise PromptError("not every demonstration displays one label word")
+    texts = [prompt.text[span.start : span.stop] for span in spans]
+    order = [*zip(texts, prompt.label_classes, strict=True)]
+    order[demo] = words[label], label
+    return _displaying(prompt, order)
 
 
 def _displaying(prompt: Prompt, order: Sequence[tuple[str, int]]) -> _New:

@@ -14,6 +14,7 @@ from icl_mech.measurements.anchors.suppression import SuppressionResult
 from icl_mech.measurements.by_demonstration.flow_by_demonstration import FlowByDemonstrationResult
 from icl_mech.measurements.by_demonstration.function_vector_by_demonstration import FunctionVectorByDemonstrationResult
 from icl_mech.measurements.by_demonstration.leave_one_out import LeaveOneOutResult
+from icl_mech.measurements.by_demonstration.one_false_demonstration import OneFalseDemonstrationResult
 from icl_mech.measurements.calibration.calibration import CalibrationResult
 from icl_mech.measurements.causal.attribution_patching import AttributionPatchingResult
 from icl_mech.measurements.causal.compare_heads import CompareHeadsResult
@@ -91,6 +92,7 @@ class Parts:
     lens_table: LensTableResult
     logit_lens: LogitLensResult | ComponentLens
     matching_by_layer: MatchingByLayerResult
+    one_false_demonstration: OneFalseDemonstrationResult
     predictions: Predictions
     published: PublishedNumbers
     reweighting: ReweightingResult
@@ -174,6 +176,8 @@ class Parts:
     def __getitem__(self, key: Literal["logit_lens"]) -> LogitLensResult | ComponentLens: ...
     @overload
     def __getitem__(self, key: Literal["matching_by_layer"]) -> MatchingByLayerResult: ...
+    @overload
+    def __getitem__(self, key: Literal["one_false_demonstration"]) -> OneFalseDemonstrationResult: ...
     @overload
     def __getitem__(self, key: Literal["predictions"]) -> Predictions: ...
     @overload

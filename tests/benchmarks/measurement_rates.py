@@ -23,6 +23,10 @@ import torch
 
 import icl_mech as icl
 from icl_mech.measurements import DemonstrationSteering
+
+from icl_mech.measurements.by_demonstration.one_false_demonstration import (
+    OneFalseDemonstrationResult,
+)
 from icl_mech.metrics import Interval, wilson_interval
 from icl_mech.results.judging import Status
 from tests.benchmarks.null_rates import NULLS, network
@@ -143,6 +147,40 @@ CLAIMS |= {
         (*UNCONTEXTUALISED, "routed"), must=("lessons",),
     ),
 }  # fmt: skip
+
+@lru_cache(maxsize=32)
+def one_false(drawn: Drawn) -> OneFalseDemonstrationResult:
+    """One false demonstration of eight: the first, the fourth or the last."""
+    prompts = drawn.prompts(shots=2)
+    return icl.one_false_demonstration(drawn.model, prompts, places=[0, 3, 7], progress=False)
+
+
+LABELS_CARRY_NOTHING = ("untrained", "reads the query", "prior only", "decorative, 0", "resting")
+"""Networks whose answer does not depend on the labels that demonstrations display, or hardly."""
+
+CLAIMS |= {
+    "one false: harm": Judged(
+        lambda drawn: one_false(drawn).status,
+        LABELS_CARRY_NOTHING,
+        ("anchors", "copier", "early", "alarm"),
+    ),
+    # Left out: lessons, where the last label word holds what all teach.
+    "one false: beyond its label words": Judged(
+        lambda drawn: one_false(drawn).beyond_status,
+        LABELS_CARRY_NOTHING,
+        ("anchors", "copier", "early", "alarm"),
+    ),
+    # No place counts more in any of them; where one does: test_one_false.py.
+    "one false: recency": Judged(
+        lambda drawn: one_false(drawn).recency_status,
+        (*LABELS_CARRY_NOTHING, "anchors", "copier", "early", "alarm"),
+    ),
+    # Left out: alarm, where the right answer is written and suppressed by the same block.
+    "one false: overthinking": Judged(
+        lambda drawn: one_false(drawn).overthinking_status,
+        (*LABELS_CARRY_NOTHING, "anchors", "copier", "early"),
+    ),
+}
 
 
 def place_of(folder: Path, claim: str, drawn: Drawn) -> Path:
