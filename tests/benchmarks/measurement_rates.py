@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import torch
 
 import icl_mech as icl
+from icl_mech.measurements import Stability
 from icl_mech.metrics import Interval, wilson_interval
 from icl_mech.results.judging import Status
 from tests.benchmarks.null_rates import NULLS, network
@@ -76,7 +77,32 @@ class Judged(NamedTuple):
     must: tuple[str, ...] = ()
 
 
-CLAIMS: dict[str, Judged] = {}
+CLAIMS: dict[str, Judged] = {
+    # The other nulls have heads that attend to matching label words, in all seeds.
+    "Stability, prefix matching": Judged(
+        lambda drawn: Stability(over=["seed"])(drawn.model, drawn.pair(), progress=False).status,
+        ("untrained", "resting"),
+        ("heads", "anchors"),
+    ),
+    "Stability, head mediation": Judged(
+        lambda drawn: (
+            Stability("head_mediation", over=["seed"])(
+                drawn.model, drawn.pair(), progress=False
+            ).status
+        ),
+        ("untrained", "prior only"),
+        ("heads",),
+    ),
+    "Stability, critical layer": Judged(
+        lambda drawn: (
+            Stability("layer_accuracy", over=["seed"])(
+                drawn.model, drawn.pair(), progress=False
+            ).status
+        ),
+        ("untrained", "prior only", "reads the query"),
+        ("heads", "copier"),
+    ),
+}
 
 
 def place_of(folder: Path, claim: str, drawn: Drawn) -> Path:
