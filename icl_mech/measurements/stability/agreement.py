@@ -32,6 +32,13 @@ from icl_mech.results.judging import CHANCE, Status, jointly, together
 
 Measure = Literal["overlap", "correlation", "distance", "claim"]
 
+PLURALS = {
+    "labels": "label settings",
+    "false_share": "fractions of false labels",
+    "n": "numbers of prompts",
+}
+"""Axes that form their plural in another way than by adding an s."""
+
 FEWEST_RUNS = 3
 """With fewer runs nothing is judged: two may agree on what no third shows."""
 
@@ -157,10 +164,47 @@ class Line:
         return self.holds.count("supported")
 
     @property
+    def axis(self) -> str:
+        """The axis in the plural."""
+        word = self.over.replace("_", " ")
+        return PLURALS.get(self.over, word if word.endswith("s") else f"{word}s")
+
+    @property
+    def subject(self) -> str:
+        """What agrees, in words."""
+        what = {
+            "overlap": "top heads",
+            "correlation": "ranking of heads",
+            "distance": "critical layer",
+        }
+        name = self.of if " " in self.of else self.of.replace("_", " ")
+        parts = [self.place, name, *([what[self.measure]] if self.measure in what else [])]
+        return ": ".join(filter(None, parts))
+
+    @property
     def interval(self) -> Interval:
         """The mean over pairs of runs with its interval."""
         ends = (self.value, self.low, self.high)
         return Interval(*(float("nan") if end is None else end for end in ends))
+
+    @property
+    def critical(self) -> tuple[str, ...]:
+        """The critical layers that there are, as text."""
+        return tuple(f"{layer:.3g}" for layer in self.layers if layer is not None)
+
+    @property
+    def outcome(self) -> tuple[str, tuple[str, ...]]:
+        """What the overlap of heads shows, and the heads that recur and stand out.
+
+        `few` runs; no more than `chance`; beyond chance, but heads are `untested` or none stands out (`idle`); `stands`.
+        """
+        if len(self.names) < FEWEST_RUNS:
+            return "few", ()
+        if self.p is None or self.p > CHANCE:
+            return "chance", ()
+        if self.clear is None:
+            return "untested", ()
+        return ("stands", self.clear) if self.clear else ("idle", ())
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, from which `Line(**values)` makes it again."""

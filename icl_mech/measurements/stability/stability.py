@@ -93,7 +93,7 @@ class StabilityResult(Result):
         within: Heads that chance exchanges: those of one `layer`, or all of the `model`.
     """
 
-    shows: ClassVar[tuple[str, ...]] = ("agreement", "claims", "heads")
+    shows: ClassVar[tuple[str, ...]] = ("agreement", "layers", "claims", "heads")
     definitions: ClassVar[tuple[Definition, ...]] = (OVERLAP, BY_CHANCE, CORRELATION, DISTANCE)
 
     table: tuple[Mapping[str, Any], ...]
@@ -136,10 +136,34 @@ class StabilityResult(Result):
         there = ", ".join(f"{line.measure} over {line.over} of {line.of}" for line in self.lines)
         raise ResultError(f"There is no {measure} over {over}; there are: {there or 'none'}.")
 
+    def measured(self, *measures: str) -> tuple[Line, ...]:
+        """Lines of these measures that have a number."""
+        return tuple(
+            line for line in self.lines if line.measure in measures and line.value is not None
+        )
+
     @property
-    def agreements(self) -> tuple[Line, ...]:
-        """Lines with a number: overlaps, correlations and distances."""
-        return tuple(line for line in self.lines if line.value is not None)
+    def overlaps(self) -> tuple[Line, ...]:
+        """Lines on the overlap of heads."""
+        return self.measured("overlap")
+
+    @property
+    def outcomes(self) -> tuple[tuple[str, tuple[str, ...], tuple[Line, ...]], ...]:
+        """What overlaps show: see `Line.outcome`, with the lines that show the same."""
+        groups: dict[tuple[str, tuple[str, ...]], list[Line]] = {}
+        for line in self.overlaps:
+            groups.setdefault(line.outcome, []).append(line)
+        return tuple((*outcome, tuple(lines)) for outcome, lines in groups.items())
+
+    @property
+    def heads_status(self) -> Status:
+        """Status of the claim that heads recur and stand out along every axis."""
+        return together(*(line.status for line in self.overlaps))
+
+    @property
+    def several(self) -> bool:
+        """True if lines are about several results or models."""
+        return len({(line.place, line.of) for line in self.lines if line.measure != "claim"}) > 1
 
     @property
     def conclusions(self) -> tuple[tuple[Line, ...], ...]:
@@ -164,7 +188,11 @@ class StabilityResult(Result):
         rows = [
             {
                 **{name: entry[name] for name in ("place", "of", "measure", "over")},
-                **{name: entry[name] for name in ("value", "low", "high", "chance", "p")},
+                **line.interval._asdict(),
+                **{
+                    name: float("nan") if entry[name] is None else entry[name]
+                    for name in ("chance", "p")
+                },
                 "holds": line.held,
                 "values": len(line.holds) or len(line.names),
                 "runs": line.runs,
@@ -175,12 +203,17 @@ class StabilityResult(Result):
         return pd.DataFrame(rows)
 
     def on_page(self) -> tuple[str, ...]:
-        """The agreement, over what each conclusion holds, and the heads."""
+        """Agreement on heads and layers, over what each conclusion holds, and the heads."""
         return tuple(show for show in self.shows if self.is_drawn(show))
 
     def is_drawn(self, show: str) -> bool:
-        """False for agreement without numbers, conclusions without any, and heads where none were ranked."""
-        there = {"agreement": self.agreements, "claims": self.conclusions, "heads": self.shares}
+        """False for what no run shows."""
+        there: dict[str, object] = {
+            "agreement": self.overlaps,
+            "layers": self.measured("distance"),
+            "claims": self.conclusions,
+            "heads": self.shares,
+        }
         return bool(there[show])
 
 
