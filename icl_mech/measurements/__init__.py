@@ -62,6 +62,7 @@ from icl_mech.measurements.reweighting.evaluate_reweighting import EvaluateRewei
 from icl_mech.measurements.reweighting.reweighting import Reweighting
 from icl_mech.measurements.saliency.flow import Flow
 from icl_mech.measurements.saliency.saliency_maps import SaliencyMaps
+from icl_mech.measurements.stability.stability import Stability
 from icl_mech.names import MEASUREMENTS
 
 __all__ = [
@@ -112,6 +113,7 @@ __all__ = [
     "SaliencyCheck",
     "SaliencyMaps",
     "SpanFlow",
+    "Stability",
     "Steer",
     "Suppression",
     "TaskVector",

@@ -13,7 +13,7 @@ from icl_mech.errors import PromptError
 from icl_mech.prompts.batch import PromptBatch
 from icl_mech.prompts.drawing import largest
 from icl_mech.prompts.spans import Prompt
-from icl_mech.tasks import Task
+from icl_mech.tasks import Task, as_task
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -86,13 +86,36 @@ def redrawable(function: Callable[P, R]) -> Callable[P, R]:
     return build
 
 
-def _drawn(function: Callable[..., Any], given: dict[str, Any], place: int, **more: Any) -> Any:
+def _drawn(
+    function: Callable[..., Any],
+    given: dict[str, Any],
+    place: int,
+    *,
+    rewrite: Callable[[Task], Task] | None = None,
+    **more: Any,
+) -> Any:
+    if rewrite is not None:
+        more["task"] = rewrite(as_task(given["task"]))
     result = function(**{**given, **more})
     return result[place] if isinstance(result, tuple) else result
 
 
-def drawn_again(prompts: AllPrompts, model: object, n: int) -> AllPrompts:
+def drawn_again(
+    prompts: AllPrompts,
+    model: object,
+    n: int,
+    *,
+    rewrite: Callable[[Task], Task] | None = None,
+    **changes: Any,
+) -> AllPrompts:
     """`n` prompts drawn like these, with the same seed; for a pair, both sides.
+
+    Args:
+        prompts: Prompts as drawn.
+        model: Model or tokenizer.
+        n: Number of prompts.
+        rewrite: The task with another template or other label words.
+        **changes: Other options of `build_prompts`, such as `seed`.
 
     Raises:
         PromptError: the prompts were not drawn, or there are too few examples.
@@ -106,7 +129,8 @@ def drawn_again(prompts: AllPrompts, model: object, n: int) -> AllPrompts:
         )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the first batch has already warned
-        redrawn: Any = tuple(DRAWN[batch](model_or_tokenizer=model, n=n) for batch in batches)
+        changes |= {"model_or_tokenizer": model, "n": n, "rewrite": rewrite}
+        redrawn: Any = tuple(DRAWN[batch](**changes) for batch in batches)
     again: AllPrompts = redrawn if isinstance(prompts, tuple) else redrawn[0]
     return again
 

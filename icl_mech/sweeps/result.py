@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from icl_mech import errors
+from icl_mech.checking import Count, Natural, checked
 from icl_mech.errors import ResultError, SweepError, near_matches
+from icl_mech.measurements.stability.stability import StabilityResult
 from icl_mech.metrics.means import RANGES
+from icl_mech.metrics.stability import Within
 from icl_mech.results import INDEX, given_path
 from icl_mech.results.wording import counted
 from icl_mech.studies import Analysis
@@ -31,6 +34,7 @@ from icl_mech.sweeps.item import (
     read_list,
 )
 from icl_mech.sweeps.reading import Reading, reading_of, share_drawn
+from icl_mech.sweeps.stability import stability_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -283,6 +287,30 @@ class Sweep:
         """Small multiples of a quantity, see `average` and `Averages.plot`."""
         shown = {key: options.pop(key) for key in ("panels", "curves", "x") if key in options}
         return self.average(quantity, over, **options).plot(**shown)
+
+    @checked(SweepError)
+    def stability(
+        self,
+        *,
+        k: Count = 5,
+        within: Within = "layer",
+        quantity: str | None = None,
+        seed: Natural = 0,
+    ) -> StabilityResult:
+        """Over which values of every dimension heads, critical layers and claims recur, compared with chance.
+
+        Runs are compared if they differ in one dimension alone; nothing is run again.
+
+        Args:
+            k: Number of top heads.
+            within: Heads that chance exchanges: those of one `layer` (stricter), or all of the `model`.
+            quantity: The quantity by which heads are ranked; None: the main one of each result that ranks heads.
+            seed: Seed of relabellings, and of the choice between heads with equal scores.
+
+        Raises:
+            SweepError: no two finished runs differ in a single dimension, or nothing in them can be compared.
+        """
+        return stability_of(self, k=k, within=within, seed=seed, quantity=quantity)
 
     def failures(self) -> list[str]:
         """Which runs failed or are damaged, and why: one line for each reason."""

@@ -27,6 +27,8 @@ from icl_mech.measurements import DemonstrationSteering
 from icl_mech.measurements.by_demonstration.one_false_demonstration import (
     OneFalseDemonstrationResult,
 )
+
+from icl_mech.measurements import Stability
 from icl_mech.metrics import Interval, wilson_interval
 from icl_mech.results.judging import Status
 from tests.benchmarks.null_rates import NULLS, network
@@ -179,6 +181,31 @@ CLAIMS |= {
     "one false: overthinking": Judged(
         lambda drawn: one_false(drawn).overthinking_status,
         (*LABELS_CARRY_NOTHING, "anchors", "copier", "early"),
+
+CLAIMS |= {
+    # The other nulls have heads that attend to matching label words, in all seeds.
+    "Stability, prefix matching": Judged(
+        lambda drawn: Stability(over=["seed"])(drawn.model, drawn.pair(), progress=False).status,
+        ("untrained", "resting"),
+        ("heads", "anchors"),
+    ),
+    "Stability, head mediation": Judged(
+        lambda drawn: (
+            Stability("head_mediation", over=["seed"])(
+                drawn.model, drawn.pair(), progress=False
+            ).status
+        ),
+        ("untrained", "prior only"),
+        ("heads",),
+    ),
+    "Stability, critical layer": Judged(
+        lambda drawn: (
+            Stability("layer_accuracy", over=["seed"])(
+                drawn.model, drawn.pair(), progress=False
+            ).status
+        ),
+        ("untrained", "prior only", "reads the query"),
+        ("heads", "copier"),
     ),
 }
 

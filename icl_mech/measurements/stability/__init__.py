@@ -1,0 +1,1 @@
+"""Agreement of runs on variants of the prompts."""
