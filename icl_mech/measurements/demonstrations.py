@@ -232,6 +232,28 @@ def taught_classes(prompts: PromptBatch) -> Int[Tensor, " batch"] | None:
     return None if any(label is None for label in classes) else torch.tensor(classes)
 
 
+def two_parts(prompts: PromptBatch, seed: int = 0) -> tuple[list[int], list[int]]:
+    """Indices of the prompts on which heads are selected, and of those on which they are tested.
+
+    Raises:
+        PromptError: a repeated query, or queries of a single class.
+    """
+    queries = [query(prompt) for prompt in prompts]
+    again = [n for n, texts in enumerate(queries) if texts and texts in queries[:n]]
+    if again:
+        raise PromptError(
+            f"Query {again[0]} repeats an earlier one, so heads could be tested on the queries "
+            "they were chosen on; give every query only once."
+        )
+    if prompts.has_classes and len(set(prompts.answers.tolist())) < 2:
+        raise PromptError(
+            "All queries have the same class, so a preference for its label would look like a "
+            "right answer. Give queries of several classes (balanced=True)."
+        )
+    first, second = stratified_halves(prompts.answers, seed)
+    return first.tolist(), second.tolist()
+
+
 def halves(pair: Pair, seed: int = 0) -> tuple[Pair, Pair]:
     """Split a pair into one on which heads are selected and one on which they are tested.
 
@@ -239,19 +261,7 @@ def halves(pair: Pair, seed: int = 0) -> tuple[Pair, Pair]:
         PromptError: a repeated query, queries of a single class, or a class with fewer than two
             queries in either half.
     """
-    queries = [query(prompt) for prompt in pair[0]]
-    again = [n for n, texts in enumerate(queries) if texts and texts in queries[:n]]
-    if again:
-        raise PromptError(
-            f"Query {again[0]} repeats an earlier one, so heads could be tested on the queries "
-            "they were chosen on; give every query only once."
-        )
-    if pair[0].has_classes and len(set(pair[0].answers.tolist())) < 2:
-        raise PromptError(
-            "All queries have the same class, so a preference for its label would look like a "
-            "right answer. Give queries of several classes (balanced=True)."
-        )
-    first, second = (part.tolist() for part in stratified_halves(pair[0].answers, seed))
+    first, second = two_parts(pair[0], seed)
     counts = pair[0].answers[first].bincount(minlength=pair[0].n_labels)
     rare = (counts == 1).nonzero().flatten().tolist()
     if not second or rare:
