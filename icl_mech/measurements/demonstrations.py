@@ -238,6 +238,26 @@ def taught_classes(prompts: PromptBatch) -> Int[Tensor, " batch"] | None:
     return None if any(label is None for label in classes) else torch.tensor(classes)
 
 
+def two_parts(prompts: PromptBatch, seed: int = 0) -> tuple[list[int], list[int]]:
+    """Indices of the prompts on which heads are selected, and of those on which they are tested.
+
+    Raises:
+        PromptError: a repeated query, or queries of a single class.
+    """
+    if (again := repeated_query(prompts)) is not None:
+        raise PromptError(
+            f"Query {again} repeats an earlier one, so heads could be tested on the queries "
+            "they were chosen on; give every query only once."
+        )
+    if prompts.has_classes and len(set(prompts.answers.tolist())) < 2:
+        raise PromptError(
+            "All queries have the same class, so a preference for its label would look like a "
+            "right answer. Give queries of several classes (balanced=True)."
+        )
+    first, second = stratified_halves(prompts.answers, seed)
+    return first.tolist(), second.tolist()
+
+
 def halves(pair: Pair, seed: int = 0) -> tuple[Pair, Pair]:
     """Split a pair into one on which heads are selected and one on which they are tested.
 
@@ -245,18 +265,7 @@ def halves(pair: Pair, seed: int = 0) -> tuple[Pair, Pair]:
         PromptError: a repeated query, queries of a single class, or a class with fewer than two
             queries in either half.
     """
-    again = repeated_query(pair[0])
-    if again is not None:
-        raise PromptError(
-            f"Query {again} repeats an earlier one, so heads could be tested on the queries "
-            "they were chosen on; give every query only once."
-        )
-    if pair[0].has_classes and len(set(pair[0].answers.tolist())) < 2:
-        raise PromptError(
-            "All queries have the same class, so a preference for its label would look like a "
-            "right answer. Give queries of several classes (balanced=True)."
-        )
-    first, second = (part.tolist() for part in stratified_halves(pair[0].answers, seed))
+    first, second = two_parts(pair[0], seed)
     counts = pair[0].answers[first].bincount(minlength=pair[0].n_labels)
     rare = (counts == 1).nonzero().flatten().tolist()
     if not second or rare:

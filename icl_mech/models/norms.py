@@ -54,6 +54,13 @@ class FrozenNorm:
             vectors = vectors - vectors.mean(-1, keepdim=True)
         return vectors * self.gain
 
+    def pulled_back(
+        self, directions: Float[Tensor, "*rows d_model"]
+    ) -> Float[Tensor, "*rows d_model"]:
+        """Vectors whose inner products with `x` are those of `directions` with `direction(x)`."""
+        vectors = directions.float() * self.gain
+        return vectors - vectors.mean(-1, keepdim=True) if self.centred else vectors
+
     def scale(
         self, before: Float[Tensor, "*rows d_model"], after: Float[Tensor, "*rows d_model"]
     ) -> Float[Tensor, "*rows 1"]:

@@ -23,6 +23,7 @@ from icl_mech.planted.model import (
 )
 from icl_mech.planted.nonsense import nonsense_labels
 from icl_mech.planted.nulls import NULLS, NullNetwork, null_model
+from icl_mech.planted.task import TASK_LEARNING_HEADS, TASK_RECOGNITION_HEADS
 from icl_mech.planted.words import LABELS, planted_task
 
 __all__ = [
@@ -39,6 +40,8 @@ __all__ = [
     "LEARNING_HEAD",
     "NULLS",
     "READING_HEAD",
+    "TASK_LEARNING_HEADS",
+    "TASK_RECOGNITION_HEADS",
     "WEAK_CLASS",
     "NullNetwork",
     "nonsense_labels",

@@ -13,6 +13,9 @@ from icl_mech.planted.words import CLASS_WORDS, LABELS, N_CTX, PIECES, new_gpt2,
 GAIN = 8.0
 """Logits per unit of *answer*, which stays small compared with the norm of the residual stream."""
 
+FOLLOWS = 6.0
+"""Logits of all label words per unit of *is_colon*, or of *expected* in circuits that have it."""
+
 N_HEADS = 4
 SHARP = 20.0
 BITS = N_CTX.bit_length() - 1
@@ -88,11 +91,12 @@ def _set_embeddings(
     tokens[ids[":"], spaces["is_colon"]] = 1.0
     tokens[ids["\n"], spaces["is_break"]] = 1.0
     logits = torch.zeros(len(PIECES), spaces.features)
+    followed = "expected" if "expected" in spaces.sizes else "is_colon"
     for c, (label, words) in enumerate(zip(LABELS, CLASS_WORDS, strict=True)):
         embedding = tokens[ids[f" {label}"]]
         embedding[spaces["is_label"]], embedding[spaces["shown"].start + c] = 1.0, 1.0
         logits[ids[f" {label}"], spaces["answer"].start + c] = GAIN
-        logits[ids[f" {label}"], spaces["is_colon"]] = 6.0  # a label follows
+        logits[ids[f" {label}"], spaces[followed]] = FOLLOWS  # a label follows
         for i, word in enumerate(words):
             space = "spared" if spared(i, strength) else "class"
             for piece in (word, f" {word}"):

@@ -24,7 +24,7 @@ edge is a few hundred times that of noise, and the cube makes its fraction grow 
 Without anchors the collecting head is noise too, and the reading head is replaced by one that knows the task:
 it writes the label of the class a `:` asks for, whatever the demonstrations show.
 
-The heads of the other circuits are in `icl_mech.planted.heads`.
+The heads of the other circuits are in `icl_mech.planted.heads` and `icl_mech.planted.task`.
 """
 
 import math
@@ -39,6 +39,7 @@ from icl_mech.errors import ModelError
 from icl_mech.models import load_model
 from icl_mech.planted.heads import heads_circuit, lessons_circuit
 from icl_mech.planted.spaces import SIZE, Matrix, Spaces
+from icl_mech.planted.task import task_circuit
 from icl_mech.planted.words import (
     CLASS_WORDS,
     LABELS,
@@ -95,7 +96,7 @@ def planted_model(
     anchors: bool = True,
     seed: Natural = 0,
     strength: float | int = 1.0,
-    circuit: Literal["anchors", "heads", "lessons"] = "anchors",
+    circuit: Literal["anchors", "heads", "lessons", "task"] = "anchors",
     hand_over: Natural = READING_HEAD[0],
 ) -> Any:
     """A `TransformerBridge` with a known circuit, or a control without one.
@@ -109,6 +110,8 @@ def planted_model(
       heads are listed in `icl_mech.planted.heads`.
     * `lessons`, 6 blocks: label words read one another in block 1, so that the last holds what all
       demonstrations teach; the target reads it in the block `hand_over`.
+    * `task`, 6 blocks: some heads raise all label words once there are any (task recognition), others copy the label
+      words of fitting demonstrations (task learning), see `icl_mech.planted.task`.
 
     Args:
         anchors: False: a control that gives nearly the same answers from its weights alone;
@@ -129,15 +132,13 @@ def planted_model(
     share = float(strength)
     if circuit == "anchors":
         model = _anchors_circuit(anchors, seed, share, hand_over)
-    elif not anchors or (circuit == "heads" and hand_over != READING_HEAD[0]):
-        more = "anchors= or hand_over=" if circuit == "heads" else "anchors="
+    elif not anchors or (circuit != "lessons" and hand_over != READING_HEAD[0]):
+        more = "anchors=" if circuit == "lessons" else "anchors= or hand_over="
         raise ModelError(f"circuit={circuit!r} does not take {more}; leave it out.")
+    elif circuit == "lessons":
+        model = lessons_circuit(seed, share, learning=hand_over)
     else:
-        model = (
-            heads_circuit(seed, share)
-            if circuit == "heads"
-            else lessons_circuit(seed, share, learning=hand_over)
-        )
+        model = (heads_circuit if circuit == "heads" else task_circuit)(seed, share)
     return load_model(model, tokenizer=planted_tokenizer())
 
 

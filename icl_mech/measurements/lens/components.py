@@ -289,7 +289,7 @@ class OwnComponentReading(Reading[tuple[Tensor, Tensor]]):
         model = segment.model
         output = segment.at_target(activation)[:, None]
         if site.name == "z":
-            output = _head_outputs(model, site.layer, output[:, 0])
+            output = head_outputs(model, site.layer, output[:, 0])
         return model.label_logits(output, segment.label_tokens).float()
 
     def collect(self, kept: Kept) -> tuple[Tensor, Tensor]:
@@ -301,7 +301,7 @@ class OwnComponentReading(Reading[tuple[Tensor, Tensor]]):
         return heads, mlp
 
 
-def _head_outputs(
+def head_outputs(
     model: LanguageModel, layer: int, z: Float[Tensor, "batch head d_head"]
 ) -> Float[Tensor, "batch head d_model"]:
     """Output of each head into the residual stream, up to a factor where a norm follows."""
