@@ -95,13 +95,14 @@ ELSEWHERE = table("""
     Reweight:interventions Span:prompts Study:studies Suppress:interventions Sweep:sweeps Task:tasks Template:tasks
     TextSet:prompts TunedLens:lenses ZeroHeads:interventions ZeroLayers:interventions
     anchor_agreement:measurements.anchors.anchor_agreement
-    chat_template:prompts compare_lenses:lenses
+    chat_template:prompts circuit_faithfulness:measurements.circuits.circuit_faithfulness compare_lenses:lenses
     edge_cuts:measurements.isolation.edge_cuts
     explore:explorer
     fit_jacobian_lens:lenses fit_tuned_lens:lenses gain:measurements.accuracy.gain lens_table:lenses
     matching_by_layer:measurements.heads.matching_by_layer pairs_from_text:prompts
-    planted_model:planted planted_task:planted prompts_from_text:prompts remote_model:models
-    saliency_check:measurements.causal.saliency_check
+    planted_model:planted planted_task:planted prompts_from_text:prompts read_circuit:measurements.circuits.files
+    remote_model:models
+    saliency_check:measurements.causal.saliency_check write_circuit:measurements.circuits.files
 """)
 """Further names available here, each with the module it belongs to."""
 
