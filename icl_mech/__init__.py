@@ -95,7 +95,9 @@ ELSEWHERE = table("""
     Reweight:interventions Span:prompts Study:studies Suppress:interventions Sweep:sweeps Task:tasks Template:tasks
     TextSet:prompts TunedLens:lenses ZeroHeads:interventions ZeroLayers:interventions
     anchor_agreement:measurements.anchors.anchor_agreement
-    chat_template:prompts compare_lenses:lenses
+    chat_template:prompts
+    circuit_faithfulness:measurements.circuits.circuit_faithfulness
+    compare_lenses:lenses
     demonstration_steering:measurements.causal.demonstration_steering
     edge_cuts:measurements.isolation.edge_cuts
     explore:explorer
@@ -107,8 +109,13 @@ ELSEWHERE = table("""
     matching_by_layer:measurements.heads.matching_by_layer
     one_false_demonstration:measurements.by_demonstration.one_false_demonstration
     pairs_from_text:prompts
-    planted_model:planted planted_task:planted prompts_from_text:prompts remote_model:models
+    planted_model:planted
+    planted_task:planted
+    prompts_from_text:prompts
+    read_circuit:measurements.circuits.files
+    remote_model:models
     saliency_check:measurements.causal.saliency_check
+    write_circuit:measurements.circuits.files
 """)
 """Further names available here, each with the module it belongs to."""
 

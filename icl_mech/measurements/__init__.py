@@ -40,6 +40,7 @@ from icl_mech.measurements.causal.saliency_check import SaliencyCheck
 from icl_mech.measurements.causal.steer import Steer
 from icl_mech.measurements.causal.task_vector import TaskVector
 from icl_mech.measurements.causal.transplant import Transplant
+from icl_mech.measurements.circuits.circuit_faithfulness import CircuitFaithfulness
 from icl_mech.measurements.compression.compare_compression import CompareCompression
 from icl_mech.measurements.compression.compress_context import CompressContext
 from icl_mech.measurements.compression.compress_demonstrations import CompressDemonstrations
@@ -73,6 +74,7 @@ __all__ = [
     "AnyMeasurement",
     "AttributionPatching",
     "Calibration",
+    "CircuitFaithfulness",
     "CompareCompression",
     "CompareHeads",
     "CompareLenses",

@@ -252,6 +252,19 @@ class TransformerLensModel(LanguageModel):
         norms = [getattr(block, "ln1_post", None) for block in self.wrapped.blocks]
         return [None if norm is None else (FrozenNorm.of(norm, self._like), norm) for norm in norms]
 
+    def projected(self, site: Site, residual: Tensor) -> Tensor | None:
+        """See `LanguageModel.projected`; parts of fused projections are those that the bridge computes with."""
+        block = self.wrapped.blocks[site.layer]
+        norm = getattr(getattr(block, "ln1", None), "original_component", None)
+        part = getattr(getattr(block.attn, site.name, None), "original_component", None)
+        if not isinstance(norm, torch.nn.Module) or not isinstance(part, torch.nn.Module):
+            return None
+        with undiminished(self.info.dtype):
+            rows = norm(residual.reshape(1, -1, residual.shape[-1]))
+            made: Tensor = part(rows)
+        heads = self.info.n_heads if site.name == "q" else self.info.n_kv_heads
+        return made.reshape(*residual.shape[:-1], heads, -1)
+
     def head_weights(self, layer: int) -> tuple[Tensor, Tensor | None]:
         """`W_O` by head, and the bias of the attention output."""
         attention = self.wrapped.blocks[layer].attn

@@ -309,6 +309,16 @@ class LanguageModel(ABC):
     ) -> tuple[Float[Tensor, "head d_head d_model"], Float[Tensor, " d_model"] | None]:
         """`W_O` by head, and the bias of the attention output."""
 
+    def projected(
+        self, site: Site, residual: Float[Tensor, "*rows d_model"]
+    ) -> Float[Tensor, "*rows head d_head"] | None:
+        """Queries, keys or values that a block would compute from other residuals, by its norm and projection.
+
+        None if the norm or the projection is not a separate module. Whether the block computes nothing else between them
+        is for the caller to check: projections of the residual itself must equal what the site holds.
+        """
+        return None
+
     @abstractmethod
     def gradients(self) -> AbstractContextManager[None]:
         """Context in which activations carry gradients and parameters do not."""

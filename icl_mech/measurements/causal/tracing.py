@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from icl_mech._typing import Float, Tensor
+from icl_mech._typing import Bool, Float, Tensor
 from icl_mech.engine import Progress, Work, cost, fill_means, plan
 from icl_mech.errors import RunError
 from icl_mech.measurements.base import Options, Pair
@@ -51,6 +51,8 @@ Metric = Callable[[Tensor, Segment], Tensor]
 
 Places = dict[Site, Tensor]
 
+EMBED = Site("resid_pre", 0)
+
 NODES: tuple[SiteName, ...] = ("z", "mlp_out")
 INPUTS: tuple[SiteName, ...] = ("q", "k", "v")
 
@@ -81,18 +83,25 @@ def writer_names(info: ModelInfo) -> tuple[str, ...]:
     return tuple(names)
 
 
-def reader_names(info: ModelInfo) -> tuple[str, ...]:
-    """Queries, keys and values of every layer (`layer.head q`), its MLP, and at last the logits."""
+def reader_names(info: ModelInfo, *, grouped: bool = True) -> tuple[str, ...]:
+    """Queries, keys and values of every layer (`layer.head q`), its MLP, and at last the logits.
+
+    Args:
+        info: The model.
+        grouped: Keys and values by key-value head; else by query head.
+    """
     names = []
     for layer in range(info.n_layers):
-        for name, count in zip(INPUTS, _counts(info), strict=True):
+        for name, count in zip(INPUTS, counts(info, grouped), strict=True):
             names += [f"{layer}.{head} {name}" for head in range(count)]
         names.append(f"mlp {layer}")
     return (*names, "logits")
 
 
-def _counts(info: ModelInfo) -> tuple[int, int, int]:
-    return info.n_heads, info.n_kv_heads, info.n_kv_heads
+def counts(info: ModelInfo, grouped: bool = True) -> tuple[int, int, int]:
+    """Number of inputs of queries, keys and values of a block."""
+    shared = info.n_kv_heads if grouped else info.n_heads
+    return info.n_heads, shared, shared
 
 
 def node_sites(info: ModelInfo) -> list[Site]:
@@ -119,25 +128,40 @@ def batch_scores(
     info = corrupt.model.info
     values, ends = [], []
     for segment in (clean, corrupt):
-        with torch.no_grad():
-            held: Places = {}
-            residual = work.traced(segment, [_keep(site, held) for site in node_sites(info)])
-            ends.append(metric(segment.at_target(residual), segment).double())
+        held, end = node_values(work, segment, metric)
         values.append(held)
+        ends.append(end)
     change = {site: values[0][site] - values[1][site] for site in values[0]}
     points, weights = _points(steps)
-    nodes, readers = torch.zeros(()), torch.zeros(())
+    nodes, scores = torch.zeros(()), None
+    written = written_by(corrupt, change) if edges else None
+    if written is not None:
+        readers = len(reader_names(info))
+        scores = written.new_zeros(*written.shape[:3], readers)
     for point, weight in zip(points, weights, strict=True):
-        start = None if not steps else values[1][_EMBED] + point * change[_EMBED]
-        gradient, inputs = _gradients(work, corrupt, metric, start, edges=edges)
-        nodes = nodes + weight * _node_scores(info, change, gradient)
-        if inputs is not None:
-            readers = readers + weight * inputs
-    scores = None
-    if edges:
-        written = _written(corrupt, change)
-        scores = torch.einsum("btwd,btrd->btwr", written, readers) * _exists(corrupt).to(written)
+        start = None if not steps else values[1][EMBED] + point * change[EMBED]
+
+        def take(first: int, inputs: Tensor, weight: float = weight) -> None:
+            assert scores is not None
+            assert written is not None
+            into = torch.einsum("btwd,btrd->btwr", written, inputs)
+            scores[..., first : first + inputs.shape[2]] += weight * into
+
+        gradient = gradients(work, corrupt, metric, start, take if edges else None)
+        nodes = nodes + weight * node_scores(info, change, gradient)
+    if scores is not None:
+        scores = scores * edges_of(info, parallel=is_parallel(corrupt)).to(scores)
     return BatchScores(nodes, scores, *ends)
+
+
+def node_values(work: Work, segment: Segment, metric: Metric) -> tuple[Places, Tensor]:
+    """What every node writes in a run without gradients, and the metric of each prompt."""
+    held: Places = {}
+    with torch.no_grad():
+        residual = work.traced(
+            segment, [_keep(site, held) for site in node_sites(segment.model.info)]
+        )
+        return held, metric(segment.at_target(residual), segment).double()
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,9 +221,6 @@ def pair_scores(
     return PairScores(nodes, joined if edges else None, *ends)
 
 
-_EMBED = Site("resid_pre", 0)
-
-
 def _points(steps: int) -> tuple[list[float], list[float]]:
     """Points of the path from corrupt (0) to clean (1), and their weights."""
     if not steps:
@@ -222,68 +243,103 @@ def _keep(site: Site, held: Places, start: Tensor | None = None) -> Hook:
     return site, hook
 
 
-def _gradients(
-    work: Work, segment: Segment, metric: Metric, start: Tensor | None, *, edges: bool
-) -> tuple[Places, Float[Tensor, "batch dest reader d_model"] | None]:
-    """Gradients of the metric at the nodes and, for edges, at the inputs of readers."""
+Take = Callable[[int, Float[Tensor, "batch dest reader d_model"]], None]
+"""Receives the gradients at the inputs of some readers, from this one on; called once for each block."""
+
+
+def gradients(
+    work: Work,
+    segment: Segment,
+    metric: Metric,
+    start: Tensor | None,
+    take: Take | None = None,
+    *,
+    grouped: bool = True,
+) -> Places:
+    """Gradients of the metric at the nodes.
+
+    Args:
+        work: The run whose interventions are applied.
+        segment: The run.
+        metric: The metric that is differentiated.
+        start: Embeddings that replace those of the run.
+        take: Receives the gradients at the inputs of readers, block by block, so that all of them are never held.
+        grouped: Query heads that share keys and values have one edge to them; else each query head has its own.
+    """
     model, info = segment.model, segment.model.info
     held: Places = {}
     wanted = node_sites(info)
     more = list(wanted)
-    if edges:
+    if take is not None:
         for layer in range(info.n_layers):
-            names = ("resid_pre", *INPUTS, "attn_out")
+            names = ("resid_pre", *INPUTS, *(() if grouped else ("pattern",)), "attn_out")
             more += [Site(name, layer) for name in names if Site(name, layer) not in more]
         more.append(Site("resid_post", info.n_layers - 1))
     with model.gradients():
-        hooks = [_keep(site, held, start if site == _EMBED else None) for site in more]
+        hooks = [_keep(site, held, start if site == EMBED else None) for site in more]
         residual = work.traced(segment, hooks)
         total = at_least_float32(metric(segment.at_target(residual), segment)).sum()
-        gradients = torch.autograd.grad(
-            total, [held[site] for site in more], retain_graph=edges, allow_unused=True
+        found = torch.autograd.grad(
+            total, [held[site] for site in more], retain_graph=take is not None, allow_unused=True
         )
         gradient: Places = {}
-        for site, grad in zip(more, gradients, strict=True):
+        for site, grad in zip(more, found, strict=True):
             if grad is None:
                 raise RunError(
                     f"The metric does not depend on {site.name!r} of block {site.layer}: a hook or "
                     "an intervention has cut the graph (detach, no_grad)."
                 )
             gradient[site] = grad
-        inputs = _inputs(info, held, gradient) if edges else None
-    return {site: gradient[site].detach() for site in wanted}, inputs
+        if take is not None:
+            first = 0
+            for layer in range(info.n_layers):
+                inputs = torch.stack(_inputs(info, layer, held, gradient, grouped), dim=2).detach()
+                take(first, inputs)
+                first += inputs.shape[2]
+            take(first, gradient[Site("resid_post", info.n_layers - 1)][:, :, None].detach())
+    return {site: gradient[site].detach() for site in wanted}
 
 
 def _inputs(
-    info: ModelInfo, held: Places, gradient: Places
-) -> Float[Tensor, "batch dest reader d_model"]:
-    """Gradients at the inputs of queries, keys, values, MLPs and logits, through the direct path of each only."""
-    gradients = []
-    for layer in range(info.n_layers):
-        entering = held[Site("resid_pre", layer)]
-        for name, count in zip(INPUTS, _counts(info), strict=True):
-            site = Site(name, layer)
-            for head in range(count):
-                vector = torch.zeros_like(held[site])
-                vector[:, :, head] = gradient[site][:, :, head]
-                gradients.append(_back(held[site], vector, entering, site))
-        site = Site("mlp_out", layer)
-        middle: Sequence[Tensor | None] = torch.autograd.grad(
-            held[site],
-            held[Site("attn_out", layer)],
-            gradient[site],
-            retain_graph=True,
-            allow_unused=True,
-        )
-        # None in blocks with parallel attention and MLP.
-        at_attention = middle[0]
-        gradients.append(
-            _back(held[site], gradient[site], entering, site)
-            if at_attention is None
-            else at_attention
-        )
-    last = gradient[Site("resid_post", info.n_layers - 1)]
-    return torch.stack([*gradients, last], dim=2).detach()
+    info: ModelInfo, layer: int, held: Places, gradient: Places, grouped: bool
+) -> list[Float[Tensor, "batch dest d_model"]]:
+    """Gradients at the inputs of a block's queries, keys, values and MLP, through the direct path of each only."""
+    entering = held[Site("resid_pre", layer)]
+    inputs = []
+    for name, count in zip(INPUTS, counts(info, grouped), strict=True):
+        site = Site(name, layer)
+        for head in range(count):
+            if count == held[site].shape[2]:
+                vector = _only(gradient[site], 2, head)
+            else:
+                # Through this query head alone: the pattern depends on keys, the output on values.
+                through = Site("pattern" if name == "k" else "z", layer)
+                axis = 1 if name == "k" else 2
+                vector = _back(
+                    held[through], _only(gradient[through], axis, head), held[site], through
+                )
+            inputs.append(_back(held[site], vector, entering, site))
+    site = Site("mlp_out", layer)
+    middle: Sequence[Tensor | None] = torch.autograd.grad(
+        held[site],
+        held[Site("attn_out", layer)],
+        gradient[site],
+        retain_graph=True,
+        allow_unused=True,
+    )
+    # None in blocks with parallel attention and MLP.
+    at_attention = middle[0]
+    inputs.append(
+        _back(held[site], gradient[site], entering, site) if at_attention is None else at_attention
+    )
+    return inputs
+
+
+def _only(tensor: Tensor, axis: int, place: int) -> Tensor:
+    """The tensor with everything but one entry of an axis set to 0."""
+    alone = torch.zeros_like(tensor)
+    alone.select(axis, place).copy_(tensor.select(axis, place))
+    return alone
 
 
 def _back(output: Tensor, vector: Tensor, entering: Tensor, site: Site) -> Tensor:
@@ -298,12 +354,12 @@ def _back(output: Tensor, vector: Tensor, entering: Tensor, site: Site) -> Tenso
     return gradient
 
 
-def _node_scores(
+def node_scores(
     info: ModelInfo, change: Places, gradient: Places
 ) -> Float[Tensor, "batch node dest"]:
     """Change times gradient, by node."""
     change = {site: at_least_float32(tensor) for site, tensor in change.items()}
-    parts = [(change[_EMBED] * gradient[_EMBED]).sum(-1)[:, None]]
+    parts = [(change[EMBED] * gradient[EMBED]).sum(-1)[:, None]]
     for layer in range(info.n_layers):
         heads, mlp = Site("z", layer), Site("mlp_out", layer)
         parts.append((change[heads] * gradient[heads]).sum(-1).transpose(1, 2))
@@ -311,9 +367,9 @@ def _node_scores(
     return torch.cat(parts, dim=1).double()
 
 
-def _written(segment: Segment, change: Places) -> Float[Tensor, "batch dest writer d_model"]:
+def written_by(segment: Segment, change: Places) -> Float[Tensor, "batch dest writer d_model"]:
     """Change of each node's contribution to the residual stream."""
-    parts = [change[_EMBED][:, :, None]]
+    parts = [change[EMBED][:, :, None]]
     for layer in range(segment.model.info.n_layers):
         weight, _ = segment.model.head_weights(layer)
         heads = torch.einsum("bthk,hkd->bthd", change[Site("z", layer)], weight.detach())
@@ -321,19 +377,26 @@ def _written(segment: Segment, change: Places) -> Float[Tensor, "batch dest writ
     return torch.cat(parts, dim=2)
 
 
-def _exists(segment: Segment) -> Float[Tensor, "writer reader"]:
-    """1 where a reader comes after a writer."""
-    info, parallel = segment.model.info, is_parallel(segment)
+def edges_of(
+    info: ModelInfo, *, parallel: bool, grouped: bool = True
+) -> Bool[Tensor, "writer reader"]:
+    """True where a reader comes after a writer.
+
+    Args:
+        info: The model.
+        parallel: The MLP of a block does not see the output of its attention.
+        grouped: As in `gradients`.
+    """
     width = info.n_heads + 1
     n_writers = 1 + info.n_layers * width
     columns = []
     for layer in range(info.n_layers):
         before = torch.arange(n_writers) < 1 + layer * width
-        columns += [before] * sum(_counts(info))
+        columns += [before] * sum(counts(info, grouped))
         with_heads = before if parallel else torch.arange(n_writers) < (layer + 1) * width
         columns.append(with_heads)
     columns.append(torch.ones(n_writers, dtype=torch.bool))
-    return torch.stack(columns, dim=1).float()
+    return torch.stack(columns, dim=1)
 
 
 def is_parallel(segment: Segment) -> bool:

@@ -1,0 +1,1 @@
+"""Circuits: sets of heads, nodes or edges, and how much of the answer they carry."""

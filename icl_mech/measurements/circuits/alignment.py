@@ -1,0 +1,145 @@
+"""Clean prompts and their counterfactuals: which tokens correspond, and which labels are compared."""
+
+from dataclasses import dataclass
+
+import torch
+
+from icl_mech._typing import Float, Int, Tensor
+from icl_mech.errors import PromptError
+from icl_mech.measurements.causal.answers import above_others
+from icl_mech.measurements.causal.grafts import of_word
+from icl_mech.models import to_device
+from icl_mech.prompts import Prompt, PromptBatch
+
+Stretch = tuple[str, int | None]
+"""Role and demonstration of a span."""
+
+
+def stretches(prompt: Prompt) -> list[Stretch]:
+    """Role and demonstration of every span, in order."""
+    return [(span.role, span.demo) for span in prompt.spans]
+
+
+def check_alike(clean: PromptBatch, other: PromptBatch) -> None:
+    """Reject counterfactuals whose spans do not correspond to those of the clean prompts.
+
+    Raises:
+        PromptError: different numbers of prompts, or the first pair whose roles differ.
+    """
+    if len(clean) != len(other):
+        raise PromptError(
+            f"There are {len(other)} counterfactual prompts for {len(clean)} clean ones; give one for each."
+        )
+    for number, pair in enumerate(zip(clean, other, strict=True)):
+        first, second = (stretches(prompt) for prompt in pair)
+        if not first or sum(span.stop - span.start for span in pair[0].spans) < pair[0].target + 1:
+            raise PromptError(
+                f"Prompt {number} has no roles for its tokens, by which prompt and counterfactual are aligned. Build "
+                "prompts with build_prompt_pairs."
+            )
+        if first != second:
+            raise PromptError(
+                f"Prompt {number} and its counterfactual have different roles ({_short(first)}; {_short(second)}), so "
+                "their tokens cannot be aligned. Build both with build_prompt_pairs."
+            )
+
+
+def _short(roles: list[Stretch]) -> str:
+    return " ".join(role for role, _ in roles[:6]) + (" …" if len(roles) > 6 else "")
+
+
+def aligned(clean: PromptBatch, other: PromptBatch) -> Int[Tensor, "batch row"]:
+    """The token of the counterfactual that corresponds to each token of a clean prompt; 0 after its end.
+
+    Tokens of a span correspond one by one; in spans of unequal lengths the first to the first, and the others from the
+    last one backwards.
+    """
+    rows = torch.zeros(len(clean), int(clean.lengths.max()), dtype=torch.long)
+    for number, (prompt, counterfactual) in enumerate(zip(clean, other, strict=True)):
+        for span, matching in zip(prompt.spans, counterfactual.spans, strict=True):
+            for position, source in of_word(span, matching):
+                rows[number, position] = source
+    return rows
+
+
+def positions(prompts: PromptBatch) -> Int[Tensor, "batch row"]:
+    """All tokens of every prompt; -1 after its end."""
+    rows = torch.arange(int(prompts.lengths.max())).expand(len(prompts), -1)
+    return torch.where(rows < prompts.lengths[:, None], rows, -1)
+
+
+def unlike(clean: PromptBatch, other: PromptBatch) -> int:
+    """Number of pairs with a span whose length differs."""
+    return sum(
+        [span.stop - span.start for span in prompt.spans]
+        != [span.stop - span.start for span in counterfactual.spans]
+        for prompt, counterfactual in zip(clean, other, strict=True)
+    )
+
+
+def margin(
+    logits: Float[Tensor, "batch label"], clean: PromptBatch, other: PromptBatch
+) -> Float[Tensor, " batch"]:
+    """Logit of the clean prompt's right label minus that of the label its counterfactual leads to.
+
+    This is the label that false demonstrations teach for the query or, with another query, its right label; where neither
+    differs from the right label, the mean of all others.
+    """
+    answers = to_device(clean.answers, logits.device)
+    wrong = []
+    for prompt, counterfactual in zip(clean, other, strict=True):
+        taught = counterfactual.false_answer
+        label = counterfactual.answer if taught is None else taught
+        wrong.append(-1 if label is None or label == prompt.answer else label)
+    places = to_device(torch.tensor(wrong), logits.device)
+    right = logits.gather(1, answers[:, None])[:, 0]
+    against = right - logits.gather(1, places.clamp(min=0)[:, None])[:, 0]
+    return torch.where(places >= 0, against, above_others(logits, answers))
+
+
+@dataclass(frozen=True, eq=False)
+class Places:
+    """Positions that are averaged together: tokens of a span of the same role, demonstration and order.
+
+    In spans that have as many tokens in all prompts, every token is averaged by itself.
+
+    Attributes:
+        widths: Number of averaged positions of every span.
+        starts: First of them.
+    """
+
+    widths: tuple[int, ...]
+    starts: tuple[int, ...]
+
+    @classmethod
+    def of(cls, *batches: PromptBatch) -> "Places":
+        """The positions of several sets of prompts.
+
+        Raises:
+            PromptError: prompts with different roles.
+        """
+        prompts = [prompt for batch in batches for prompt in batch]
+        first = stretches(prompts[0])
+        if any(stretches(prompt) != first for prompt in prompts):
+            raise PromptError(
+                "ablation='mean' averages over tokens of the same role, but the prompts have different roles. Give all "
+                "prompts the same number of demonstrations, or use ablation='resample'."
+            )
+        counts = [{p.spans[i].stop - p.spans[i].start for p in prompts} for i in range(len(first))]
+        widths = tuple(next(iter(count)) if len(count) == 1 else 1 for count in counts)
+        starts = tuple(sum(widths[:i]) for i in range(len(widths)))
+        return cls(widths, starts)
+
+    @property
+    def total(self) -> int:
+        """Number of averaged positions."""
+        return sum(self.widths)
+
+    def rows(self, prompts: PromptBatch) -> Int[Tensor, "batch row"]:
+        """The averaged position of every token; -1 where there is none."""
+        table = torch.full((len(prompts), int(prompts.lengths.max())), -1)
+        for number, prompt in enumerate(prompts):
+            for span, width, start in zip(prompt.spans, self.widths, self.starts, strict=True):
+                for offset, position in enumerate(range(span.start, span.stop)):
+                    table[number, position] = start + (offset if width > 1 else 0)
+        return table
