@@ -216,6 +216,14 @@ class TaskOptions:
             _OWN, help="Column with the answers of another relation, which --labels other displays."
         ),
     ] = None
+    rationale: Annotated[
+        str | None,
+        _option(
+            _OWN,
+            help="Column of the reasons for each answer, for templates with {rationale}.",
+            show_default="rationale",
+        ),
+    ] = None
     test_path: Annotated[
         str | None, _option(_OWN, help="A second file, with the test examples.")
     ] = None

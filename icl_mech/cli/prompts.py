@@ -4,6 +4,7 @@ Only the tokenizer is loaded. Roles differ in style as well as in colour.
 """
 
 from collections import Counter
+from collections.abc import Container
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,6 +30,7 @@ STYLES: "dict[Role, str]" = {
     "narrative": "italic",
     "format": "italic bright_black",
     "demo_text": "blue",
+    "rationale": "cyan",
     "label_word": "bold red reverse",
     "query_text": "green underline",
     "target": "bold reverse",
@@ -40,6 +42,7 @@ NAMES: "dict[Role, str]" = {
     "narrative": "narrative",
     "format": "template",
     "demo_text": "demonstration text",
+    "rationale": "rationale",
     "label_word": "label word",
     "query_text": "query text",
     "target": "target",
@@ -87,7 +90,7 @@ def prompts(
     for number, prompt in enumerate(batch, start=1):
         draw(Text(f"Prompt {number} of {len(batch)}: {_answers(prompt)}", style="bold"))
         draw(_table(prompt) if tokens else coloured(prompt), *_notes(prompt), "")
-    draw(_legend(), *_lengths(batch, context))
+    draw(_legend({role for p in batch for role, _ in _pieces(p)}), *_lengths(batch, context))
 
 
 def coloured(prompt: "Prompt") -> Text:
@@ -147,9 +150,10 @@ def _table(prompt: "Prompt") -> Table:
     return table
 
 
-def _legend() -> Text:
+def _legend(roles: "Container[Role]") -> Text:
     legend = Text()
-    for role in ("demo_text", "label_word", "format", "query_text", "target"):
+    shown = ("rationale",) if "rationale" in roles else ()
+    for role in ("demo_text", *shown, "label_word", "format", "query_text", "target"):
         legend.append(NAMES[role], STYLES[role])
         legend.append("   ")
     return legend

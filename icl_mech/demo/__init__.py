@@ -1,7 +1,8 @@
 """Offline data written for this project: small sets for demos and tests.
 
 Classification, a folder each: `reviews` (sentiment), `headlines` (news topic), `questions`
-(answer type) and `unnatural` (object category).
+(answer type), `unnatural` (object category) and `comparisons` (who has more, after one addition or
+subtraction; each row has a `rationale` of two sentences).
 
 Open answers, a file each: `antonyms.csv`, `plurals.csv`, `past_tense.csv`, `capitals.csv` and
 `english_french.csv`. `answer` holds all correct answers, separated by `|`, the displayed one first;
@@ -13,7 +14,7 @@ Every text was written for `icl_mech`.
 
 from pathlib import Path
 
-NAMES = ("reviews", "headlines", "questions", "unnatural")
+NAMES = ("reviews", "headlines", "questions", "unnatural", "comparisons")
 
 
 def folder(name: str) -> Path:

@@ -252,7 +252,8 @@ def _add(experiment: Experiment, action: Action, stage: Stage) -> Done:
     example = next(fresh, None)
     if example is None:
         raise RunError(f"The task has no unused example of {task.labels[label]!r} left.")
-    return replace(experiment, demos=(*demos, Demo(example.text, label, label, example.text2))), ""
+    added = Demo(example.text, label, label, example.text2, rationale=example.rationale)
+    return replace(experiment, demos=(*demos, added)), ""
 
 
 def _add_open(experiment: Experiment, stage: Stage, used: set[str]) -> Experiment:
@@ -267,7 +268,7 @@ def _add_open(experiment: Experiment, stage: Stage, used: set[str]) -> Experimen
         words = (right,) if false is None else (right, false)
         fresh = not used.intersection(example.keys) and not also & {*map(stage.first, words)}
         if fresh and stage.fits(words, shown):
-            added = Demo(example.text, 0, 0, example.text2, words)
+            added = Demo(example.text, 0, 0, example.text2, words, example.rationale)
             return replace(experiment, demos=(*experiment.demos, added))
     raise RunError(
         "The task has no unused example left whose answer differs from all others in its first token."

@@ -139,9 +139,9 @@ def _built(demonstrations: str, experiment: Experiment, stage: Stage) -> Iterato
     if any(change.what == "patch" for change in experiment.changes):
         opposite = experiment.opposite(len(stage.task.labels)).demos
         shown = [demo.words[demo.shown] if demo.words else demo.shown for demo in opposite]
-        example = (
-            "icl.Example(e.text, 0, e.text2, (c,))" if more else "icl.Example(e.text, c, e.text2)"
-        )
+        reasons = ", rationale=e.rationale" if any(d.rationale for d in experiment.demos) else ""
+        shows = "0, e.text2, (c,)" if more else "c, e.text2"
+        example = f"icl.Example(e.text, {shows}{reasons})"
         yield f"others = {shown}  # the opposite {'answers' if more else 'labels'}"
         yield f"relabelled = [{example} for e, c in zip({demonstrations}, others)]"
         yield f"opposite = {BUILD.format('relabelled', more)}"
@@ -185,6 +185,7 @@ def _example(example: Example) -> str:
         parts.append(f"text2={example.text2!r}" if example.answers else repr(example.text2))
     parts += [f"answers={example.answers!r}"] if example.answers else []
     parts += [f"other={example.other!r}"] if example.other is not None else []
+    parts += [f"rationale={example.rationale!r}"] if example.rationale is not None else []
     return f"icl.Example({', '.join(parts)})"
 
 
@@ -381,7 +382,8 @@ def _fresh(sides: Sequence[Experiment], stage: Stage, model: LanguageModel) -> t
         right, *also = example.answers or ("",)
         other = [example.other] if stage.relation and example.other else []
         words = (right, *other) if example.answers else ()
-        query = Query(example.text, example.label, None, example.text2, words, tuple(also))
+        reasons = example.rationale
+        query = Query(example.text, example.label, None, example.text2, words, tuple(also), reasons)
         with suppress(
             IclMechError
         ):  # its answers or its length do not go with these demonstrations

@@ -21,6 +21,7 @@ class Demo:
         true: Its true class; for free-form answers, 0.
         text2: Second text of a pair.
         words: For free-form answers, those it can display: the correct one, a false one, and those typed in.
+        rationale: Reasons for the answer, if the task's template shows them.
     """
 
     text: str
@@ -28,13 +29,14 @@ class Demo:
     true: int
     text2: str | None = None
     words: tuple[str, ...] = ()
+    rationale: str | None = None
 
     @property
     def example(self) -> Example:
         """The demonstration as displayed."""
-        if self.words:
-            return Example(self.text, 0, self.text2, (self.words[self.shown],))
-        return Example(self.text, self.shown, self.text2)
+        answers = (self.words[self.shown],) if self.words else ()
+        label = 0 if self.words else self.shown
+        return Example(self.text, label, self.text2, answers, rationale=self.rationale)
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,7 @@ class Query:
         text2: Second text of a pair.
         words: For free-form answers, the right one, and that of the other relation if the task has one.
         also: Further right answers.
+        rationale: As in `Demo`.
     """
 
     text: str
@@ -56,14 +59,15 @@ class Query:
     text2: str | None = None
     words: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
+    rationale: str | None = None
 
     @property
     def example(self) -> Example:
         """The query with its true class or answers."""
-        if self.words:
-            right, *rest = self.words
-            return Example(self.text, 0, self.text2, (right, *self.also), next(iter(rest), None))
-        return Example(self.text, self.answer, self.text2)
+        right, rest = self.words[:1], self.words[1:]
+        label, other = 0 if self.words else self.answer, next(iter(rest), None)
+        answers = (*right, *self.also)
+        return Example(self.text, label, self.text2, answers, other, self.rationale)
 
 
 @dataclass(frozen=True)

@@ -345,7 +345,8 @@ def _demo(saved: object, where: str, stage: Stage) -> Demo:
     classes = _whole(len(stage.task.labels) or MOST)
     needed: dict[str, Check] = {"text": _text, "shown": classes, "true": classes}
     needed |= _words(stage, MOST)
-    demo = Demo(**_members(saved, where, needed, {"text2": _or_none(_text)}))
+    more = {"text2": _or_none(_text), "rationale": _or_none(_text)}
+    demo = Demo(**_members(saved, where, needed, more))
     if demo.words:
         _whole(len(demo.words))(demo.shown, f"{where}: shown")
         _whole(1)(demo.true, f"{where}: true")
@@ -357,7 +358,7 @@ def _query(saved: object, where: str, stage: Stage) -> Query:
     """A query, with its number in the set if it is one of it."""
     needed: dict[str, Check] = {"text": _text, "answer": _whole(len(stage.task.labels) or 1)}
     needed |= _words(stage, 2)
-    more = {"text2": _or_none(_text)} | (
+    more = {"text2": _or_none(_text), "rationale": _or_none(_text)} | (
         {"also": _list(_text, LARGEST)} if needed.get("words") else {}
     )
     query = Query(**_members(saved, where, needed, more))

@@ -354,11 +354,13 @@ def _first(
     demos = []
     for example in asked[0][0]:
         true = known.get(example.keys, example).label
-        demos.append(Demo(example.text, example.label, true, example.text2, example.answers))
+        demos.append(
+            Demo(example.text, example.label, true, example.text2, example.answers, example.rationale)
+        )
     shared = all(shown == asked[0][0] for shown, _ in asked)
     taken = {key for example in asked[0][0] for key in example.keys if not shared}
     queries = [
-        Query(q.text, q.label, number, q.text2, q.answers[:1], q.answers[1:])
+        Query(q.text, q.label, number, q.text2, q.answers[:1], q.answers[1:], q.rationale)
         for number, q in enumerate(q for _, q in asked if not taken.intersection(q.keys))
     ]
     return Experiment(tuple(demos), queries[0]), tuple(queries), shared

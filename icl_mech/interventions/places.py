@@ -16,7 +16,15 @@ from icl_mech.errors import PromptError, RunError
 from icl_mech.prompts import Prompt, PromptBatch
 
 Named = Literal[
-    "target", "label_word", "demo_text", "query_text", "format", "narrative", "bos", "all"
+    "target",
+    "label_word",
+    "demo_text",
+    "query_text",
+    "rationale",
+    "format",
+    "narrative",
+    "bos",
+    "all",
 ]
 """The target, all tokens of a role, or all tokens."""
 
@@ -45,10 +53,11 @@ class Place:
         Raises:
             RunError: says what can be given.
         """
-        if self.demo is not None and self.at not in ("label_word", "demo_text", "format", "all"):
+        parts = ("label_word", "demo_text", "rationale", "format", "all")
+        if self.demo is not None and self.at not in parts:
             raise RunError(
                 f"demo={self.demo} selects a demonstration, but at={self.at!r} is not part of one; "
-                "with demo= use at='label_word', 'demo_text', 'format' or 'all'."
+                "with demo= use at='label_word', 'demo_text', 'rationale', 'format' or 'all'."
             )
         if not isinstance(self.at, str) and (not self.at or len(set(self.at)) < len(self.at)):
             raise RunError(f"Give at least one position and no duplicates; got {list(self.at)}.")

@@ -27,7 +27,7 @@ LAST = 1 << 31
 
 Name = Literal[
     "all", "before", "after", "anchors", "units", "spans", "query", "target", "random", "label_word",
-    "demo_text", "query_text", "format", "narrative", "bos",
+    "demo_text", "query_text", "rationale", "query_rationale", "format", "narrative", "bos",
 ]  # fmt: skip
 """Tokens of a role, or
 
@@ -36,6 +36,7 @@ Name = Literal[
   the prompt is in none of them;
 * `spans`: all spans of a text;
 * `query`: the tokens between the last unit and the target;
+* `rationale`: the rationales, a group for each sentence; `query_rationale`: the whole rationale of the query, one group;
 * `random`: as many random tokens as there are anchors;
 * `all`, also called `before` as a source: everything before each row; `after`, as a destination: the
   rows after each group of the source.
@@ -193,6 +194,10 @@ def _named(prompt: Prompt, name: str) -> Iterator[tuple[int | None, Group]]:
         ends = [unit.stop for unit in members(prompt)]
         if ends and ends[-1] < prompt.target:
             yield None, range(ends[-1], prompt.target)
+    elif name == "query_rationale":
+        own = [s for s in prompt.spans if s.role == "rationale" and s.demo is None]
+        if own:
+            yield None, range(own[0].start, own[-1].stop)
     else:
         spans = [span for span in prompt.spans if span.role == name]
         yield from ((span.demo, range(span.start, span.stop)) for span in spans)

@@ -127,6 +127,7 @@ ROLE_STYLES: Mapping[str, str] = {
     "narrative": "template",
     "format": "template",
     "demo_text": "text",
+    "rationale": "rationale",
     "label_word": "label",
     "query_text": "query",
     "target": "target",
@@ -140,6 +141,7 @@ ROLE_NAMES: Mapping[str, str] = {
     "narrative": "introduction",
     "format": "template",
     "demo_text": "demonstration text",
+    "rationale": "rationale",
     "label_word": "label word",
     "query_text": "query text",
     "target": "target (the answer is read here)",
@@ -154,6 +156,7 @@ border:1px solid var(--icl-grid);border-radius:4px;max-width:60em;overflow-wrap:
 .icl-body{white-space:pre-wrap;unicode-bidi:plaintext}
 .icl-t{color:var(--icl-tone);border-radius:2px}
 .icl-t.icl-text{--icl-tone:var(--icl-text)}
+.icl-t.icl-rationale{--icl-tone:var(--icl-text);text-decoration:underline dashed 1px}
 .icl-t.icl-template{--icl-tone:var(--icl-other);font-style:italic}
 .icl-t.icl-label{--icl-tone:var(--icl-label);font-weight:700;outline:1px solid var(--icl-edge);
 background:var(--icl-panel);--icl-edge:var(--icl-label)}

@@ -38,6 +38,7 @@ LOOKS: dict[Meaning, Look] = {
 
 ROLES: dict[str, Meaning] = {
     "demo_text": "text",
+    "rationale": "text",
     "label_word": "label",
     "query_text": "query",
     "target": "target",

@@ -7,6 +7,7 @@ from icl_mech.prompts.chat import chat_template
 from icl_mech.prompts.from_text import pairs_from_text, prompts_from_text
 from icl_mech.prompts.given import check_batch
 from icl_mech.prompts.moved import moved_anchors
+from icl_mech.prompts.rationales import corrupted_rationales, rationale_prefix, with_rationales
 from icl_mech.prompts.rewriting import shuffled_labels
 from icl_mech.prompts.spans import (
     ANSWER_KINDS,
@@ -33,9 +34,12 @@ __all__ = [
     "build_prompts",
     "chat_template",
     "check_batch",
+    "corrupted_rationales",
     "moved_anchors",
     "pairs_from_text",
     "prompts_from_text",
+    "rationale_prefix",
     "shuffled_labels",
     "texts",
+    "with_rationales",
 ]

@@ -379,7 +379,7 @@ def check_examples(task: Task, given: Sequence[Example], what: str) -> list[Exam
         PromptError: a label that the task does not have, a missing text, a missing free-form answer, or a
             free-form answer in a task with classes.
     """
-    names = ("text", "text2") if task.template.is_pair else ("text",)
+    names = task.template.texts
     for number, example in enumerate(given):
         if fault := task.fault(example):
             raise PromptError(f"{what}[{number}] ({str(example.text)[:40]!r}): {fault}.")
@@ -397,4 +397,6 @@ def given_source(examples: Sequence[Example]) -> dict[str, Any]:
 
 def examples_digest(examples: Sequence[Example]) -> str:
     """Fingerprint of examples: texts and labels, in order."""
-    return hashlib.sha256(repr([*map(astuple, examples)]).encode()).hexdigest()[:16]
+    # Examples without a rationale keep the fingerprint they had before there were rationales.
+    plain = [astuple(example)[: 5 + (example.rationale is not None)] for example in examples]
+    return hashlib.sha256(repr(plain).encode()).hexdigest()[:16]

@@ -17,13 +17,23 @@ from icl_mech.errors import PromptError
 from icl_mech.prompts.encoding import Encoded, Interval, TextTokenizer
 from icl_mech.prompts.roles import Role, Span
 from icl_mech.prompts.spans import Prompt, WordScore, check_first_tokens
+from icl_mech.prompts.splitting import split_text
 from icl_mech.tasks import Example, Template
+from icl_mech.tasks.types import Piece
 
 TEMPLATE: tuple[Role, ...] = ("bos", "format", "narrative")
 """Roles of text written by the template, special tokens included."""
 
-ROLE_OF: dict[str, Role] = {"format": "format", "text": "demo_text", "label": "label_word"}
+ROLE_OF: dict[str, Role] = {
+    "format": "format",
+    "text": "demo_text",
+    "rationale": "rationale",
+    "label": "label_word",
+}
 """Roles of the pieces of a demonstration."""
+
+ROLE_IN_QUERY: dict[str, Role] = {**ROLE_OF, "text": "query_text"}
+"""Roles of the pieces of a query."""
 
 
 class RolePiece(NamedTuple):
@@ -88,14 +98,29 @@ def template_pieces(
         before = blanks
     for demo, (example, word) in enumerate(demonstrations):
         pieces.append(RolePiece("format", demo, before))
-        for kind, text in template.pieces(example, word):
-            pieces.append(RolePiece(ROLE_OF[kind], demo, text))
+        for piece in template.pieces(example, word):
+            pieces += with_role(piece, demo)
         pieces.append(RolePiece("format", demo, ends))
         before = blanks
     pieces.append(RolePiece("format", None, before))
-    for kind, text in template.pieces(query, None):
-        pieces.append(RolePiece("query_text" if kind == "text" else "format", None, text))
+    for piece in template.pieces(query, None):
+        pieces += with_role(piece, None)
     return pieces
+
+
+def with_role(piece: Piece, demo: int | None) -> list[RolePiece]:
+    """A piece of a filled-in template with its role, a rationale sentence by sentence; `demo` None: of the query."""
+    role = (ROLE_IN_QUERY if demo is None else ROLE_OF)[piece.kind]
+    if role == "rationale":
+        return sentences(piece.text, demo)
+    return [RolePiece(role, demo, piece.text)]
+
+
+def sentences(rationale: str, demo: int | None) -> list[RolePiece]:
+    """A rationale as one piece for each sentence."""
+    cuts = [start for start, _ in split_text(rationale, "sentences")][1:]
+    texts = (rationale[a:b] for a, b in pairwise([0, *cuts, len(rationale)]))
+    return [RolePiece("rationale", demo, text) for text in texts]
 
 
 def assemble(

@@ -40,7 +40,7 @@ class Rewritten(NamedTuple):
     why_not: str = ""
 
 
-class _New(NamedTuple):
+class New(NamedTuple):
     """New content of a prompt.
 
     Attributes:
@@ -82,7 +82,7 @@ def shuffled(prompts: PromptBatch, tokenizer: object | None, seed: int) -> Rewri
     """Prompts of `shuffled_labels`, or the reason why they cannot be written."""
     source = {**prompts.source, "labels": "shuffled", "label_order": seed}
     source.pop("false_share", None)
-    return _all(prompts, tokenizer, lambda prompt: _reordered(prompt, seed), source)
+    return written_anew(prompts, tokenizer, lambda prompt: _reordered(prompt, seed), source)
 
 
 def relabelled_before(prompts: PromptBatch, tokenizer: object | None, demo: int) -> Rewritten:
@@ -93,7 +93,7 @@ def relabelled_before(prompts: PromptBatch, tokenizer: object | None, demo: int)
     """
     source = {**prompts.source, "labels": "shuffled", "relabelled_before": demo}
     source.pop("false_share", None)
-    return _all(prompts, tokenizer, lambda prompt: _relabelled(prompt, demo), source)
+    return written_anew(prompts, tokenizer, lambda prompt: _relabelled(prompt, demo), source)
 
 
 def mislabelled(
@@ -110,7 +110,7 @@ def mislabelled(
     source = {**prompts.source, "labels": "one false", "false_demonstration": demo}
     source.pop("false_share", None)
     words, wanted = shown_words(prompts), iter(classes)
-    return _all(prompts, tokenizer, lambda p: _with_label(p, demo, next(wanted), words), source)
+    return written_anew(prompts, tokenizer, lambda p: _with_label(p, demo, next(wanted), words), source)
 
 
 def exchanged(
@@ -127,7 +127,7 @@ def exchanged(
     source = {**prompts.source, "exchanged_demonstration": demo}
     words, givers = shown_words(prompts), iter(donors)
 
-    def change(prompt: Prompt) -> _New:
+    def change(prompt: Prompt) -> New:
         donor = prompts[next(givers)]
         new = _with_label(prompt, demo, int(donor.answer or 0), words)
         texts = [piece.text for piece in _pieces(donor) if piece.role == "query_text"]
@@ -139,7 +139,7 @@ def exchanged(
             pieces[place] = pieces[place]._replace(text=text)
         return new._replace(pieces=pieces)
 
-    return _all(prompts, tokenizer, change, source)
+    return written_anew(prompts, tokenizer, change, source)
 
 
 def shown_words(prompts: PromptBatch) -> dict[int, str]:
@@ -156,15 +156,16 @@ def shown_words(prompts: PromptBatch) -> dict[int, str]:
 def zero_shot(prompts: PromptBatch, tokenizer: object | None) -> Rewritten:
     """The same queries without demonstrations; template, narrative and candidates stay the same."""
     count = "total" if "total" in prompts.source else "shots"
-    return _all(prompts, tokenizer, _bare, {**prompts.source, count: 0, "labels": "correct"})
+    return written_anew(prompts, tokenizer, _bare, {**prompts.source, count: 0, "labels": "correct"})
 
 
-def _all(
+def written_anew(
     prompts: PromptBatch,
     tokenizer: object | None,
-    change: Callable[[Prompt], _New],
+    change: Callable[[Prompt], New],
     source: dict[str, Any],
 ) -> Rewritten:
+    """Every prompt with new content, or the reason why one cannot be written."""
     if tokenizer is None:
         return Rewritten(None, "the model has no tokenizer")
     special: SpecialTokens = prompts.source.get("special_tokens", "text")
@@ -178,7 +179,7 @@ def _all(
     return Rewritten(PromptBatch(tuple(made), source))
 
 
-def _reordered(prompt: Prompt, seed: int) -> _New:
+def _reordered(prompt: Prompt, seed: int) -> New:
     """The prompt with its label words in another order.
 
     Raises:
@@ -193,7 +194,7 @@ def _reordered(prompt: Prompt, seed: int) -> _New:
     return _displaying(prompt, order)
 
 
-def _relabelled(prompt: Prompt, demo: int) -> _New:
+def _relabelled(prompt: Prompt, demo: int) -> New:
     """The prompt with other label words in the demonstrations before number `demo`.
 
     Raises:
@@ -213,7 +214,7 @@ def _displayed(prompt: Prompt) -> tuple[list[Span], list[tuple[str, int]]]:
     Raises:
         PromptError: the label words are unknown, or all the same.
     """
-    words = [span for span in _known(prompt) if span.role == "label_word"]
+    words = [span for span in known_parts(prompt) if span.role == "label_word"]
     if len(words) != len(prompt.label_classes):
         raise PromptError("not every demonstration displays one label word")
     texts = [prompt.text[span.start : span.stop] for span in words]
@@ -223,7 +224,7 @@ def _displayed(prompt: Prompt) -> tuple[list[Span], list[tuple[str, int]]]:
     return words, shown
 
 
-def _with_label(prompt: Prompt, demo: int, label: int, words: Mapping[int, str]) -> _New:
+def _with_label(prompt: Prompt, demo: int, label: int, words: Mapping[int, str]) -> New:
     """The prompt with another class's label word in one demonstration.
 
     Raises:
@@ -238,24 +239,24 @@ def _with_label(prompt: Prompt, demo: int, label: int, words: Mapping[int, str])
     return _displaying(prompt, order)
 
 
-def _displaying(prompt: Prompt, order: Sequence[tuple[str, int]]) -> _New:
+def _displaying(prompt: Prompt, order: Sequence[tuple[str, int]]) -> New:
     """The prompt with these label words and classes."""
     said = iter(order)
     pieces = [
         piece._replace(text=next(said)[0]) if piece.role == "label_word" else piece
-        for piece in _pieces(prompt)
+        for piece in pieces_of(prompt)
     ]
-    return _New(pieces, tuple(label for _, label in order))
+    return New(pieces, tuple(label for _, label in order))
 
 
-def _bare(prompt: Prompt) -> _New:
+def _bare(prompt: Prompt) -> New:
     """The query in place of the first demonstration, after the template text that opens it.
 
     Raises:
         PromptError: the text is unknown.
     """
-    _known(prompt)
-    pieces = _pieces(prompt)
+    known_parts(prompt)
+    pieces = pieces_of(prompt)
     inside = [n for n, piece in enumerate(pieces) if piece.demo is not None]
     if not inside:
         raise PromptError("it has no demonstrations")
@@ -264,14 +265,14 @@ def _bare(prompt: Prompt) -> _New:
     query = [*dropwhile(_written_by_template, pieces[stop:])]
     if not query:
         raise PromptError("its query is unknown")
-    return _New([*pieces[:start], *(piece._replace(demo=None) for piece in opening), *query], ())
+    return New([*pieces[:start], *(piece._replace(demo=None) for piece in opening), *query], ())
 
 
 def _written_by_template(piece: RolePiece) -> bool:
     return piece.role == "format"
 
 
-def _known(prompt: Prompt) -> tuple[Span, ...]:
+def known_parts(prompt: Prompt) -> tuple[Span, ...]:
     """The roles of a prompt's characters.
 
     Raises:
@@ -284,11 +285,12 @@ def _known(prompt: Prompt) -> tuple[Span, ...]:
     return prompt.parts
 
 
-def _pieces(prompt: Prompt) -> list[RolePiece]:
+def pieces_of(prompt: Prompt) -> list[RolePiece]:
+    """The text of a prompt, in pieces with roles."""
     return [RolePiece(p.role, p.demo, prompt.text[p.start : p.stop]) for p in prompt.parts]
 
 
-def _written(prompt: Prompt, reader: TextTokenizer, new: _New) -> Prompt:
+def _written(prompt: Prompt, reader: TextTokenizer, new: New) -> Prompt:
     """The prompt with a new text that ends like the old one.
 
     Raises:

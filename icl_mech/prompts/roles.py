@@ -12,6 +12,7 @@ Role = Literal[
     "narrative",
     "format",
     "demo_text",
+    "rationale",
     "label_word",
     "query_text",
     "target",
@@ -26,7 +27,8 @@ class Span:
     """Tokens `start` to `stop` (half-open) with one role.
 
     `demo` numbers the demonstrations from 0, or in texts without demonstrations the spans (role
-    `span`); it is None elsewhere (narrative, query, tokens between spans).
+    `span`); it is None elsewhere (narrative, query, tokens between spans). A rationale has one span for each
+    sentence.
     """
 
     role: Role

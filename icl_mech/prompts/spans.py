@@ -317,6 +317,10 @@ class Prompt:
             pieces = ["".join(self.pieces[span.start : span.stop]).strip() for span in spans]
             ids = [self.tokens[span.start : span.stop] for span in spans]
             texts = pieces if decode is None else [_read(decode, token_ids) for token_ids in ids]
+        reasons = None
+        if self.parts:
+            said = [p for p in self.parts if (p.role, p.demo) == ("rationale", demo)]
+            reasons = "".join(self.text[p.start : p.stop] for p in said) or None
         cut = decode is None and re.search("�|⟨[0-9A-F]{2}⟩", str(texts))
         if len(texts) not in (1, 2) or not all(texts) or cut:
             raise PromptError(
@@ -325,8 +329,8 @@ class Prompt:
             )
         text, text2 = (*texts, None)[:2]
         if self.kind == "choices":
-            return Example(str(text), 0, text2, (self.labels[label],))
-        return Example(str(text), label, text2)
+            return Example(str(text), 0, text2, (self.labels[label],), rationale=reasons)
+        return Example(str(text), label, text2, rationale=reasons)
 
     def view(
         self,

@@ -2,16 +2,16 @@
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from icl_mech.errors import PromptError
-from icl_mech.prompts.laying import ROLE_OF, RolePiece, template_pieces
+from icl_mech.prompts.laying import RolePiece, template_pieces, with_role
 from icl_mech.tasks import Example, Template
-from icl_mech.tasks.types import text_fault
+from icl_mech.tasks.types import Piece, text_fault
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -79,8 +79,8 @@ class _Chunks(NamedTuple):
 class Chat:
     """Each demonstration rendered as a user turn and an assistant turn by the tokenizer's chat template.
 
-    The user turn is the task's template up to `{label}`, without trailing white space; the assistant turn is the
-    label word and the rest of the template, also without trailing white space.
+    The user turn is the task's template up to `{rationale}` or `{label}`, without trailing white space; the assistant
+    turn is the rest of the template, also without trailing white space.
 
     Attributes:
         template: Template of the task.
@@ -124,6 +124,8 @@ class Chat:
     @property
     def before(self) -> str:
         """Text before an answer in the assistant's turn."""
+        if self.template.has_rationale:
+            return self.template.label_context[0]
         return self._probe.answer + self.prefill
 
     @property
@@ -160,13 +162,8 @@ class Chat:
         if self.system is not None:
             contents.append([RolePiece("narrative", None, self.system)])
         for demo, (example, word) in enumerate(demonstrations):
-            said = [RolePiece(ROLE_OF[k], demo, t) for k, t in self.template.pieces(example, word)]
-            label = next(n for n, piece in enumerate(said) if piece.role == "label_word")
-            contents += [_stripped(said[:label]), _stripped(said[label:])]
-        asked = [
-            RolePiece("query_text" if kind == "text" else "format", None, text)
-            for kind, text in self.template.pieces(query, None)
-        ]
+            contents += map(_stripped, _turns_of(self.template.pieces(example, word), demo))
+        asked, answering = _turns_of(self.template.pieces(query, None), None)
         contents.append(_stripped(asked))
         texts = ["".join(piece.text for piece in content) for content in contents]
         chunks = self._chunks(len(demonstrations))
@@ -187,7 +184,8 @@ class Chat:
                 rest = self._begins
             made.append(RolePiece("format", content[0].demo if content else None, rest))
             made += content if text == texts[number] else _stripped(content, left=True)
-        return [*made, RolePiece("format", None, self._answer(chunks[-1]) + self.prefill)]
+        opened = RolePiece("format", None, self._answer(chunks[-1]) + self.prefill)
+        return [*made, opened, *answering]
 
     def _turns(self, texts: Sequence[str]) -> list[Turn]:
         left = list(texts)
@@ -340,6 +338,16 @@ def render(
             "out, change template_kwargs=, or write the turns into a Template yourself."
         ) from error
     return str(text)
+
+
+def _turns_of(
+    pieces: Iterable[Piece], demo: int | None
+) -> tuple[list[RolePiece], list[RolePiece]]:
+    """Pieces of the user's turn, and those of the assistant's, which begins with the rationale or the label word."""
+    said = [piece for filled in pieces for piece in with_role(filled, demo)]
+    answer = ("rationale", "label_word")
+    begins = next((n for n, piece in enumerate(said) if piece.role in answer), len(said))
+    return said[:begins], said[begins:]
 
 
 def _name(tokenizer: object) -> str:

@@ -12,6 +12,7 @@ from icl_mech.shapes import TokenStrips
 
 LEGEND = {
     "demo_text": "demonstration",
+    "rationale": "rationale",
     "label_word": "label word",
     "format": "template",
     "bos": "template",

@@ -116,7 +116,7 @@ def _shares(values: NDArray[np.float32], roles: tuple[str, ...]) -> list[list[fl
     target = roles.index("target")
     kinds = np.array(roles)
     from_label = kinds == "label_word"
-    from_text = (kinds == "demo_text") | (kinds == "query_text")
+    from_text = np.isin(kinds, ("demo_text", "rationale", "query_text"))
     shares = []
     for layer in values:
         total = float(np.tril(layer, k=-1).sum())

@@ -9,7 +9,7 @@ from icl_mech.tasks.types import Template, is_index
 CONVERTED = "refs/convert/parquet"
 """Branch converted by the hub, for data sets whose main branch is a loading script."""
 
-Paper = Literal["label words", "overthinking", "function vectors"]
+Paper = Literal["label words", "overthinking", "function vectors", "chain of thought"]
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from typing import Any, get_args
 
 from icl_mech import demo
 from icl_mech.errors import TaskError, near_matches
-from icl_mech.tasks.files import read_rows
 from icl_mech.tasks.frames import EXPECTED, by_name
+from icl_mech.tasks.files import read_rows
 from icl_mech.tasks.known import KnownTask
 from icl_mech.tasks.open_answers import answer_columns, offline_task, open_examples
 from icl_mech.tasks.parts import Overlap, apart, divide
@@ -36,6 +36,7 @@ def load_task(
     labels_as: LabelsAs | None = None,
     answers: str | None = None,
     other_answers: str | None = None,
+    rationale: str | None = None,
     test_path: str | Path | None = None,
     train_split: str | None = None,
     test_split: str | None = None,
@@ -66,7 +67,7 @@ def load_task(
             `label_map`, or if a data set names its classes.
         separator: Text between demonstrations, if `template` is a pattern (default newline).
         narrative: Text that opens the prompt, if `template` is a pattern.
-        text_column: Column of the text. This and the next nine arguments are for your own data.
+        text_column: Column of the text. This and the next ten arguments are for your own data.
         label_column: Column of the label: class index or label word; anything else (True, −1, "pos")
             needs `label_map`. 1.0 is 1.
         text2_column: Column of the second text (templates with `{text2}`; default `text2`).
@@ -80,6 +81,7 @@ def load_task(
             one, by number from 0, by letter, or by label (`{"text": [...], "label": [...]}`).
         other_answers: Column of answers of another relation (the capital's language, for example), for
             false demonstrations that imply a known answer.
+        rationale: Column of the reasons for each answer, for templates with `{rationale}` (default `rationale`).
         test_path: A second file that holds the test examples.
         train_split: For data by split: split for demonstrations (default `train`).
         test_split: Split for queries (default `test`); if both are the same, it is divided.
@@ -114,6 +116,7 @@ def load_task(
         "labels_as": labels_as is not None,
         "answers": answers is not None,
         "other_answers": other_answers is not None,
+        "rationale": rationale is not None,
         "test_path": test_path is not None,
         "train_split": train_split is not None,
         "test_split": test_split is not None,
@@ -131,6 +134,14 @@ def load_task(
 
     def second(chosen_template: Template) -> str | None:
         return text2_column or ("text2" if chosen_template.is_pair else None)
+
+    def reasons(chosen_template: Template) -> str | None:
+        if rationale is not None and not chosen_template.has_rationale:
+            raise TaskError(
+                f"rationale={rationale!r} names a column that the template {chosen_template.pattern!r} does not show. "
+                "Write {rationale} between the text and {label}, or omit rationale=."
+            )
+        return (rationale or "rationale") if chosen_template.has_rationale else None
 
     known = find_known(name_or_path)
     if known is not None:
@@ -153,6 +164,7 @@ def load_task(
             options = "answers=, other_answers="
             column, choice = answer_columns(answers)
             columns = Columns(text_column, column, second(chosen), options, other_answers, choice)
+            columns = columns._replace(rationale=reasons(chosen))
             examples = open_examples(source.read(columns), columns)
         else:
             names = source.class_names(label_column) if labels_as != "indices" else None
@@ -161,6 +173,7 @@ def load_task(
             chosen, words = written(None, labels=labels)
             classes = [word.strip() for word in words]  # in the spelling of files and class names
             columns = Columns(text_column, label_column, second(chosen))
+            columns = columns._replace(rationale=reasons(chosen))
             parts = source.read(columns)
             mapped: Mapping[str, str] | None = None
             if label_map is not None:
@@ -205,9 +218,10 @@ def _built_in(known: KnownTask) -> tuple[str, str, list[tuple[Example, ...]]]:
     """Name, origin and examples of a built-in task: one part to be divided, or training and test."""
     hub = known.hub
     if hub is None:
+        columns = Columns(rationale="rationale" if known.template.has_rationale else None)
         files = ((split, demo.folder(known.name) / f"{split}.jsonl") for split in ("train", "test"))
         parts = [Part(f"{known.name} {split}", read_rows(file)) for split, file in files]
-        examples = to_examples(parts, known.labels, Columns())
+        examples = to_examples(parts, known.labels, columns)
         return known.name, "icl_mech offline data", examples
     offline = [task.name for task in known_tasks() if task.offline]
     parts = [

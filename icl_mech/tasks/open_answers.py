@@ -85,6 +85,7 @@ def _example(
         text2=row[columns.text2] if columns.text2 else None,
         answers=tuple(dict.fromkeys(answers)),
         other=as_written(other),
+        rationale=row[columns.rationale] if columns.rationale else None,
     )
 
 

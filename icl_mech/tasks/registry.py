@@ -312,7 +312,22 @@ OPEN_ANSWERS = tuple(
     )
 )
 
-_ALL = (*LABEL_WORDS, *OVERTHINKING, *OPEN_ANSWERS)
+RATIONALES = (
+    KnownTask(
+        "comparisons",
+        (
+            PromptFormat(
+                Template("{text}\nBecause: {rationale}\nAnswer: {label}", "\n\n"),
+                ("More", "Fewer", "Equal"),
+            ),
+        ),
+        "who has more, after one addition or subtraction; with rationales",
+        None,
+        "chain of thought",
+    ),
+)
+
+_ALL = (*LABEL_WORDS, *OVERTHINKING, *RATIONALES, *OPEN_ANSWERS)
 _KNOWN = {task.name: task for task in sorted(_ALL, key=lambda task: not task.offline)}
 
 

@@ -218,7 +218,7 @@ class Columns(NamedTuple):
     """Column names; `text2` is for pairs, `label` also for free-form answers; `options`: argument names for messages.
 
     With free-form answers, `other` holds those of another relation, and `choice`, if given, says
-    which item of `label` is correct.
+    which item of `label` is correct. `rationale` holds the reasons for the answer.
     """
 
     text: str = "text"
@@ -227,6 +227,7 @@ class Columns(NamedTuple):
     options: str = "label_column="
     other: str | None = None
     choice: str | None = None
+    rationale: str | None = None
 
     @property
     def needed(self) -> tuple[str, ...]:
@@ -236,7 +237,7 @@ class Columns(NamedTuple):
     @property
     def texts(self) -> tuple[str, ...]:
         """The columns that hold texts."""
-        return (self.text, self.text2) if self.text2 else (self.text,)
+        return (self.text, *filter(None, [self.text2, self.rationale]))
 
 
 class Part(NamedTuple):
@@ -278,7 +279,12 @@ def to_examples(
     )
     return [
         tuple(
-            Example(row[columns.text], label, row[columns.text2] if columns.text2 else None)
+            Example(
+                row[columns.text],
+                label,
+                row[columns.text2] if columns.text2 else None,
+                rationale=row[columns.rationale] if columns.rationale else None,
+            )
             for row, label in zip(part.rows, labels, strict=True)
         )
         for part, labels in zip(parts, class_indices, strict=True)
@@ -295,5 +301,5 @@ def refuse_missing(columns: Columns, there: Sequence[str], where: str) -> None:
         if column not in there:
             raise TaskError(
                 f"{where} has no column {column!r}, only {', '.join(map(repr, there))}. Name the right one with "
-                f"text_column=, {columns.options} or text2_column=. {did_you_mean(column, there)}".rstrip()
+                f"text_column=, {columns.options}, text2_column= or rationale=. {did_you_mean(column, there)}".rstrip()
             )

@@ -12,14 +12,14 @@ from typing import Any, Literal, NamedTuple
 
 from icl_mech.errors import TaskError
 
-PieceKind = Literal["format", "text", "label"]
+PieceKind = Literal["format", "text", "rationale", "label"]
 
 LITERAL = "literal"
 """Value of `spelling` in task records: every character of a template is literal."""
 
 
 class Piece(NamedTuple):
-    """A piece of a filled-in template: fixed format, a text, or the label word."""
+    """A piece of a filled-in template: fixed format, a text, a rationale, or the label word."""
 
     kind: PieceKind
     text: str
@@ -35,6 +35,7 @@ class Example:
         text2: Second text of a pair.
         answers: All correct free-form answers; the first is displayed.
         other: Answer of another relation, for false demonstrations to display.
+        rationale: Reasons for the answer, written between text and label.
     """
 
     text: str
@@ -42,6 +43,7 @@ class Example:
     text2: str | None = None
     answers: tuple[str, ...] = ()
     other: str | None = None
+    rationale: str | None = None
 
     def __post_init__(self) -> None:
         """Convert a NumPy label to int."""
@@ -96,7 +98,8 @@ class Template:
     A pattern is literal: every character appears in the prompt, and no space is added or removed
     (`({label})`, `{{"label": "{label}"}}`, `答案：{label}`, a label on its own line). Text after
     `{label}` closes a demonstration and is left out of the query. Demonstrations are joined by
-    `separator`; `narrative` opens the prompt.
+    `separator`; `narrative` opens the prompt. `{rationale}`, between the texts and `{label}`, shows an example's
+    rationale.
 
     Raises:
         TaskError: a placeholder is missing, repeated or unknown, or there is no text before `{label}`.
@@ -113,17 +116,19 @@ class Template:
                 raise TaskError(f"The {name} of a template {fault}.")
         parsed = self._parsed()
         fields = [name for _, name, _, _ in parsed if name is not None]
-        unknown = sorted(set(fields) - {"text", "text2", "label"})
+        unknown = sorted(set(fields) - {"text", "text2", "rationale", "label"})
         if unknown:
             raise TaskError(
                 f"Template {self.pattern!r} has the unknown placeholder {{{unknown[0]}}}; "
-                "use only {text}, {text2} (pair tasks) and {label}, and double any other braces."
+                "use only {text}, {text2} (pair tasks), {rationale} and {label}, and double any other "
+                "braces."
             )
         if any(spec or conversion for _, _, spec, conversion in parsed):
             raise TaskError(
                 f"Template {self.pattern!r} formats a placeholder with ':' or '!'; use the bare name."
             )
-        for name in ("text", "label", *(["text2"] if "text2" in fields else [])):
+        optional = [name for name in ("text2", "rationale") if name in fields]
+        for name in ("text", "label", *optional):
             if fields.count(name) != 1:
                 raise TaskError(
                     f"Template {self.pattern!r} contains {{{name}}} {fields.count(name)} times; "
@@ -132,6 +137,11 @@ class Template:
         if fields[-1] != "label":
             raise TaskError(
                 f"Template {self.pattern!r} has a text after {{label}}; put {{label}} after all texts."
+            )
+        if "rationale" in fields and fields[-2] != "rationale":
+            raise TaskError(
+                f"Template {self.pattern!r} has a text after {{rationale}}; put {{rationale}} after all texts, "
+                "right before {label}."
             )
         if not self.label_context[0]:
             raise TaskError(
@@ -149,7 +159,7 @@ class Template:
 
     @property
     def label_context(self) -> tuple[str, str]:
-        """Template text before a label word, from the last input text on, and after it."""
+        """Template text before a label word, from the last input text or rationale on, and after it."""
         before, after, seen = "", "", False
         for literal, placeholder, _, _ in self._parsed():
             if seen:
@@ -187,6 +197,16 @@ class Template:
         """True if the template shows two texts."""
         return any(name == "text2" for _, name, _, _ in self._parsed())
 
+    @property
+    def has_rationale(self) -> bool:
+        """True if the template shows a rationale."""
+        return any(name == "rationale" for _, name, _, _ in self._parsed())
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Fields of an example that the template shows, besides its label."""
+        return tuple(name for _, name, _, _ in self._parsed() if name not in (None, "label"))
+
     def pieces(self, example: Example, label_word: str | None) -> Iterator[Piece]:
         """Pieces of one demonstration, or of the query if `label_word` is None."""
         for literal, name, _, _ in self._parsed():
@@ -197,13 +217,13 @@ class Template:
                     return
                 yield Piece("label", label_word)
             elif name is not None:
-                text = example.text if name == "text" else example.text2
+                text = getattr(example, name)
                 if text is None or not text.strip():
                     raise TaskError(
                         f"An example has an empty {name!r} (label {example.label}); "
-                        "every example needs a text. Drop it or fill in the text."
+                        f"every example needs a {name}. Drop it or fill in the {name}."
                     )
-                yield Piece("text", text)
+                yield Piece("rationale" if name == "rationale" else "text", text)
 
 
 @dataclass(frozen=True, repr=False)
@@ -288,8 +308,11 @@ class Task:
                 )
             if fault := self.fault(example):
                 raise TaskError(f"{where} {number} ({str(example.text)[:40]!r}): {fault}.")
-        pairs = [n for n, example in enumerate(examples) if example.text2 is not None]
-        for name, numbers in (("text", range(len(examples))), ("text2", pairs)):
+        places: dict[str, Sequence[int]] = {"text": range(len(examples))}
+        for name in ("text2", "rationale"):
+            there = [n for n, example in enumerate(examples) if getattr(example, name) is not None]
+            places[name] = there
+        for name, numbers in places.items():
             if unfit := first_unfit([getattr(examples[n], name) for n in numbers]):
                 number, fault = unfit
                 raise TaskError(

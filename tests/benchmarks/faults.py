@@ -106,8 +106,8 @@ FAULTS = (
     ),
     Fault(
         "compression: format tokens are no anchors",
-        'if span.role != "demo_text" for position in range(span.start, min(span.stop, end))',
-        'if span.role not in ("demo_text", "format")\n'
+        'if span.role not in ("demo_text", "rationale") for position in range(span.start, min(span.stop, end))',
+        'if span.role not in ("demo_text", "rationale", "format")\n'
         "        for position in range(span.start, min(span.stop, end))",
         COMPRESSION,
     ),

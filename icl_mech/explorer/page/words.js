@@ -26,6 +26,7 @@ const quoted = text => `“${cut(visible(text), 24)}”`;
 
 const ROLES = {
   demo_text: ["demonstration text", "text"],
+  rationale: ["rationale", "text"],
   label_word: ["label words", "label"],
   format: ["template", "template"],
   narrative: ["narrative", "template"],

@@ -80,7 +80,7 @@ def parts(prompt: Prompt, kept: Positions | None = None) -> Parts:
 
 
 def anchor_positions(prompt: Prompt) -> Positions:
-    """All tokens before the query except the demonstrations' texts.
+    """All tokens before the query except the demonstrations' texts and rationales.
 
     These are BOS, narrative and anything else before the first demonstration, format tokens and
     whole label words.
@@ -99,7 +99,7 @@ def anchor_positions(prompt: Prompt) -> Positions:
     return tuple(
         position
         for span in prompt.spans
-        if span.role != "demo_text"
+        if span.role not in ("demo_text", "rationale")
         for position in range(span.start, min(span.stop, end))
     )
 

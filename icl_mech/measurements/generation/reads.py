@@ -15,7 +15,11 @@ from icl_mech.segments import Segment
 LABEL_WORD = "label word"
 """Beginning of the names of label-word spans."""
 
-OF_DEMONSTRATIONS: dict[Role, str] = {"demo_text": "text {}", "label_word": f"{LABEL_WORD} {{}}"}
+OF_DEMONSTRATIONS: dict[Role, str] = {
+    "demo_text": "text {}",
+    "rationale": "rationale {}",
+    "label_word": f"{LABEL_WORD} {{}}",
+}
 """Roles with a separate span for each demonstration."""
 
 FIRST = "first token"

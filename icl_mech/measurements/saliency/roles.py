@@ -41,7 +41,7 @@ class SegmentMap:
 def segments_of(tokens: Sequence[str], roles: Sequence[str]) -> tuple[TokenSegment, ...]:
     """Runs of tokens of one role.
 
-    Texts of demonstrations are counted from 1; label words, template and targets are named by
+    Texts and rationales of demonstrations are counted from 1; label words, template and targets are named by
     their tokens, with line breaks shown as an arrow, tokens of unknown role by their positions.
     """
     segments: list[TokenSegment] = []
@@ -53,6 +53,7 @@ def segments_of(tokens: Sequence[str], roles: Sequence[str]) -> tuple[TokenSegme
         number = f"{start}" if stop - start == 1 else f"{start}–{stop - 1}"
         named = {
             "demo_text": f"text {texts}",
+            "rationale": "rationale" if "query_text" in roles[:start] else f"rationale {texts}",
             "target": f"target {written}",
             "unknown": f"tokens {number}",
             **NAMED,
@@ -111,6 +112,7 @@ ROW = "fraction of the saliency that the target receives"
 
 GROUPS = {
     "demo_text": "texts",
+    "rationale": "rationales",
     "label_word": "label words",
     "query_text": "query",
     "target": "target",
@@ -150,7 +152,9 @@ def grouped(roles: Sequence[str]) -> tuple[tuple[str, ...], Float[Tensor, "group
     rest = "other tokens" if "unknown" in roles else "template"
     group_of = [GROUPS.get(role, rest) for role in roles]
     names = tuple(
-        name for name in ("texts", "label words", rest, "query", "target") if name in group_of
+        name
+        for name in ("texts", "rationales", "label words", rest, "query", "target")
+        if name in group_of
     )
     member = torch.tensor(
         [[float(group == name) for group in group_of] for name in names], dtype=torch.float64
