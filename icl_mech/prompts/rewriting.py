@@ -110,7 +110,9 @@ def mislabelled(
     source = {**prompts.source, "labels": "one false", "false_demonstration": demo}
     source.pop("false_share", None)
     words, wanted = shown_words(prompts), iter(classes)
-    return written_anew(prompts, tokenizer, lambda p: _with_label(p, demo, next(wanted), words), source)
+    return written_anew(
+        prompts, tokenizer, lambda p: _with_label(p, demo, next(wanted), words), source
+    )
 
 
 def exchanged(
@@ -130,7 +132,7 @@ def exchanged(
     def change(prompt: Prompt) -> New:
         donor = prompts[next(givers)]
         new = _with_label(prompt, demo, int(donor.answer or 0), words)
-        texts = [piece.text for piece in _pieces(donor) if piece.role == "query_text"]
+        texts = [piece.text for piece in pieces_of(donor) if piece.role == "query_text"]
         places = [n for n, p in enumerate(new.pieces) if p.role == "demo_text" and p.demo == demo]
         if not texts or len(texts) != len(places):
             raise PromptError("its demonstrations and queries differ in their number of texts")
@@ -156,7 +158,9 @@ def shown_words(prompts: PromptBatch) -> dict[int, str]:
 def zero_shot(prompts: PromptBatch, tokenizer: object | None) -> Rewritten:
     """The same queries without demonstrations; template, narrative and candidates stay the same."""
     count = "total" if "total" in prompts.source else "shots"
-    return written_anew(prompts, tokenizer, _bare, {**prompts.source, count: 0, "labels": "correct"})
+    return written_anew(
+        prompts, tokenizer, _bare, {**prompts.source, count: 0, "labels": "correct"}
+    )
 
 
 def written_anew(
@@ -230,7 +234,7 @@ def _with_label(prompt: Prompt, demo: int, label: int, words: Mapping[int, str])
     Raises:
         PromptError: the label words are unknown.
     """
-    spans = [span for span in _known(prompt) if span.role == "label_word"]
+    spans = [span for span in known_parts(prompt) if span.role == "label_word"]
     if len(spans) != len(prompt.label_classes):
         raise PromptError("not every demonstration displays one label word")
     texts = [prompt.text[span.start : span.stop] for span in spans]

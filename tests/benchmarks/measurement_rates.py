@@ -22,13 +22,10 @@ from typing import Any, NamedTuple
 import torch
 
 import icl_mech as icl
-from icl_mech.measurements import DemonstrationSteering
-
+from icl_mech.measurements import DemonstrationSteering, Stability
 from icl_mech.measurements.by_demonstration.one_false_demonstration import (
     OneFalseDemonstrationResult,
 )
-
-from icl_mech.measurements import Stability
 from icl_mech.metrics import Interval, wilson_interval
 from icl_mech.results.judging import Status
 from tests.benchmarks.null_rates import NULLS, network
@@ -150,6 +147,7 @@ CLAIMS |= {
     ),
 }  # fmt: skip
 
+
 @lru_cache(maxsize=32)
 def one_false(drawn: Drawn) -> OneFalseDemonstrationResult:
     """One false demonstration of eight: the first, the fourth or the last."""
@@ -181,6 +179,8 @@ CLAIMS |= {
     "one false: overthinking": Judged(
         lambda drawn: one_false(drawn).overthinking_status,
         (*LABELS_CARRY_NOTHING, "anchors", "copier", "early"),
+    ),
+}
 
 CLAIMS |= {
     # The other nulls have heads that attend to matching label words, in all seeds.
