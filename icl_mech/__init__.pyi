@@ -36,6 +36,7 @@ from icl_mech.measurements.by_demonstration.one_false_demonstration import OneFa
 from icl_mech.measurements.calibration.calibration import CalibrationResult
 from icl_mech.measurements.causal.attribution_patching import AttributionPatchingResult
 from icl_mech.measurements.causal.compare_heads import CompareHeadsResult
+from icl_mech.measurements.causal.demonstration_steering import DemonstrationSteeringResult
 from icl_mech.measurements.causal.function_vector import FunctionVector
 from icl_mech.measurements.causal.function_vector import function_vector as function_vector
 from icl_mech.measurements.causal.head_mediation import HeadMediationResult
@@ -1407,6 +1408,50 @@ def compare_lenses(
     Raises:
         PromptError: prompts without answers.
         RunError: a lens of another model.
+    """
+
+def demonstration_steering(
+    model: Any,
+    prompts: PromptBatch,
+    *,
+    strengths: Sequence[float] = ...,
+    layers: Sequence[int] | None = ...,
+    draws: int = ...,
+    tasks: Sequence[PromptBatch | str] = ...,
+    texts: Sequence[str] | None = ...,
+    seed: int = ...,
+    interventions: Sequence[Intervention] = ...,
+    batch_size: int | None = ...,
+    memory: str | int | None = ...,
+    path: Literal['auto', 'whole'] = ...,
+    progress: bool | None = ...,
+) -> DemonstrationSteeringResult:
+    r"""How much of the gain from demonstrations one vector recovers on held-out bare queries, and its side effects.
+
+    Costs one pass over half of the prompts with demonstrations, with shuffled ones and without; of these bare queries the
+    target's row for each vector, block and strength; and one pass over the other half with demonstrations and for each vector.
+
+    Args:
+        model: TransformerBridge, HookedTransformer or adapted model.
+        prompts: With demonstrations and answers; at least four.
+        strengths: Factors of the vector.
+        layers: Blocks after which it is added, one at a time; None: all.
+        draws: Number of random directions.
+        tasks: Other tasks, by name or as prompts, on which accuracy with the vector is measured.
+        texts: Texts on which the next-token loss is measured with the vector at every position; None: eight passages
+            of plain English, if the tokenizer knows their words.
+        seed: Seed of the halves, the random directions, the order of shuffled labels and the prompts of named tasks.
+        interventions: Applied in every pass, before those of the measurement itself.
+        batch_size: Maximum number of rows (prompts) of a pass, for each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of the free memory; prompts that do not fit are
+            rejected.
+        path: `auto`, or `whole`: every position of every prompt is computed.
+        progress: Show a progress bar; None: only in a notebook or a terminal.
+
+    Raises:
+        PromptError: prompts without answers or demonstrations, whose queries cannot be separated from them, or
+            too few of them; a repeated query.
+        RunError: no strength or one that is not positive, or layers the model does not have.
     """
 
 def edge_cuts(

@@ -18,6 +18,7 @@ from icl_mech.measurements.by_demonstration.one_false_demonstration import OneFa
 from icl_mech.measurements.calibration.calibration import CalibrationResult
 from icl_mech.measurements.causal.attribution_patching import AttributionPatchingResult
 from icl_mech.measurements.causal.compare_heads import CompareHeadsResult
+from icl_mech.measurements.causal.demonstration_steering import DemonstrationSteeringResult
 from icl_mech.measurements.causal.head_mediation import HeadMediationResult
 from icl_mech.measurements.causal.induction_scores import InductionScoresResult
 from icl_mech.measurements.causal.saliency_check import SaliencyCheckResult
@@ -70,6 +71,7 @@ class Parts:
     compress_demonstrations: CompressDemonstrationsResult | CompareCompressionResult
     confusion: ConfusionResult
     context_accuracy: ContextAccuracyResult
+    demonstration_steering: DemonstrationSteeringResult
     early_exit: EarlyExitResult
     edge_cuts: EdgeCutsResult
     evaluate_reweighting: ReweightingResult
@@ -132,6 +134,8 @@ class Parts:
     def __getitem__(self, key: Literal["confusion"]) -> ConfusionResult: ...
     @overload
     def __getitem__(self, key: Literal["context_accuracy"]) -> ContextAccuracyResult: ...
+    @overload
+    def __getitem__(self, key: Literal["demonstration_steering"]) -> DemonstrationSteeringResult: ...
     @overload
     def __getitem__(self, key: Literal["early_exit"]) -> EarlyExitResult: ...
     @overload

@@ -123,6 +123,7 @@ CALLS: Mapping[str, tuple[tuple[str, ...], Call]] = {
     },
     "CompressContext": ((), lambda own: CompressContext()(own.model, own.one)),
     "task_vector": ((), of_prompts("task_vector")),
+    "demonstration_steering": ((), of_prompts("demonstration_steering", texts=[])),
     **{
         name: ((), of_pairs(name))
         for name in ("layer_accuracy", "context_accuracy", "alignment", "attribution_patching", "transplant",

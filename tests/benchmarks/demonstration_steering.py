@@ -1,0 +1,180 @@
+"""How much of the gain from demonstrations one vector recovers on the offline model, and what it costs.
+
+    python -m tests.benchmarks.demonstration_steering OUT.json [--seeds 5] [--n 64] [--model smollm2-135m]
+
+Every cell (task, seed) is written when it is done, and existing ones are not run again. Writes
+docs/results/demonstration_steering.md: held-out prompts of all seeds, with 95 % intervals over seeds and prompts,
+and the seeds one by one.
+"""
+
+import argparse
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import icl_mech as icl
+from icl_mech.measurements import DemonstrationSteering
+from icl_mech.measurements.causal.demonstration_steering import DemonstrationSteeringResult
+from icl_mech.metrics import Interval, nested_interval
+from icl_mech.metrics.ratios import nested_ratio
+from icl_mech.results.wording import said, told
+
+PLACE = Path("docs") / "results" / "demonstration_steering.md"
+TASKS = {"headlines": ("questions", "reviews"), "questions": ("headlines", "reviews")}
+"""Each task with those on which side effects are measured."""
+EVERY = 3
+"""Distance of the blocks that are tried."""
+ROWS = {
+    "demonstrations": "demonstrations as text",
+    "vector": "their vector",
+    "shuffled": "vector of shuffled labels",
+    "offset": "offset of the label logits",
+    "random": "random directions (mean of 5)",
+}
+TENSORS = ("log_prob", "right", "random", "searched", "answers", "task_right", "text_loss")
+
+
+def cell(model: Any, task: str, seed: int, n: int) -> dict[str, Any]:
+    """The result of a task and seed as JSON values."""
+    prompts = icl.build_prompts(task, model, shots=1, n=n, seed=seed, demonstrations="per_prompt")
+    measurement = DemonstrationSteering(
+        layers=range(EVERY - 1, model.cfg.n_layers, EVERY), tasks=TASKS[task], seed=seed
+    )
+    result = measurement(model, prompts, progress=False)
+    fields = {name: getattr(result, name).tolist() for name in TENSORS}
+    plain = ("contexts", "layers", "strengths", "layer", "strength", "labels", "tasks", "notes")
+    return fields | {name: getattr(result, name) for name in plain}
+
+
+def loaded(values: dict[str, Any]) -> DemonstrationSteeringResult:
+    """The result from these values, without its vectors."""
+    tensors = {
+        name: torch.tensor(values[name], dtype=None if name == "answers" else torch.float64)
+        for name in TENSORS
+    }
+    return DemonstrationSteeringResult(
+        **{name: tuple(v) if isinstance(v, list) else v for name, v in values.items()} | tensors,
+        vectors=torch.zeros(1, 1),
+    )
+
+
+Results = Sequence[DemonstrationSteeringResult]
+
+
+def over_seeds(results: Results, values: Callable[[DemonstrationSteeringResult], Any]) -> Interval:
+    """The mean over seeds of the means over their prompts."""
+    return nested_interval([values(result) for result in results])
+
+
+def minus(context: str, control: str, which: str = "log_prob") -> Callable[..., torch.Tensor]:
+    """Values of held-out prompts in a context minus those in another."""
+
+    def values(result: DemonstrationSteeringResult) -> torch.Tensor:
+        of_rows = getattr(result, which)[result.held_out]
+        return (
+            of_rows[:, result.contexts.index(context)] - of_rows[:, result.contexts.index(control)]
+        )
+
+    return values
+
+
+def table(cells: dict[str, dict[str, Any]]) -> str:
+    """All tasks in Markdown."""
+    lines = []
+    for task in TASKS:
+        results = [loaded(values) for name, values in cells.items() if name.startswith(f"{task} ")]
+        if not results:
+            continue
+        gain = [minus("demonstrations", "bare")(result) for result in results]
+        lines += [
+            f"**`{task}`**: {sum(result.count for result in results)} held-out prompts of {len(results)} seeds.",
+            "",
+            "| compared with the bare query | nats | accuracy | fraction of the gain |",
+            "|---|---|---|---|",
+        ]
+        for context, name in ROWS.items():
+            nats = over_seeds(results, minus(context, "bare"))
+            right = over_seeds(results, minus(context, "bare", "right"))
+            share = nested_ratio([minus(context, "bare")(result) for result in results], gain)
+            fraction = said(share) if share.value == share.value else "–"
+            lines.append(
+                f"| {name} | {said(nats, sign=True)} | {said(right, sign=True)} | {fraction} |"
+            )
+        lines += ["", "| the vector minus a control, nats | all seeds | by seed |", "|---|---|---|"]
+        for control in ("random", "offset", "shuffled"):
+            pooled = over_seeds(results, minus("vector", control))
+            each = ", ".join(
+                told(effect.value, sign=True) if (effect := result.beyond(control)) else "–"
+                for result in results
+            )
+            lines.append(f"| {ROWS[control]} | {said(pooled, sign=True)} | {each} |")
+        lines += ["", "| side effect | with the vector | with random directions |", "|---|---|---|"]
+        for task_number, name in enumerate(results[0].tasks):
+            both = [over_seeds(results, _change(task_number, state)) for state in (1, 2)]
+            lines.append(
+                f"| accuracy on `{name}` | {said(both[0], sign=True)} | {said(both[1], sign=True)} |"
+            )
+        losses = [
+            over_seeds(results, lambda result, state=state: _loss(result, state))
+            for state in (1, 2)
+        ]
+        lines.append(
+            f"| loss on 8 texts, nats per token | {said(losses[0], sign=True)} | {said(losses[1], sign=True)} |"
+        )
+        chosen = ", ".join(f"{result.layer} ({told(result.strength)})" for result in results)
+        lines += [
+            "",
+            f"Block (strength) by seed: {chosen}. A vector recovers part of the gain, by seed: "
+            f"{', '.join(result.status for result in results)}; beyond the vector of shuffled labels: "
+            f"{', '.join(result.status_of('labels') for result in results)}. Fraction of the gain by seed: "
+            f"{', '.join(_fraction(result) for result in results)}.",
+            "",
+        ]
+    return "\n".join(lines)
+
+
+def _change(task: int, state: int) -> Callable[[DemonstrationSteeringResult], torch.Tensor]:
+    def values(result: DemonstrationSteeringResult) -> torch.Tensor:
+        assert result.task_right is not None
+        right = result.task_right[:, task]
+        return (right[:, state] - right[:, 0])[right[:, 0].isfinite()]
+
+    return values
+
+
+def _loss(result: DemonstrationSteeringResult, state: int) -> torch.Tensor:
+    assert result.text_loss is not None
+    return result.text_loss[:, state] - result.text_loss[:, 0]
+
+
+def _fraction(result: DemonstrationSteeringResult) -> str:
+    share = result.share()
+    return said(share) if share.value == share.value else "undefined"
+
+
+def main() -> None:
+    """Measure the missing cells and write the tables."""
+    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--n", type=int, default=64)
+    parser.add_argument("--model", default="smollm2-135m")
+    options = parser.parse_args()
+    cells = json.loads(options.out.read_text()) if options.out.exists() else {}
+    model = icl.load_model(options.model)
+    for seed in range(options.seeds):
+        for task in TASKS:
+            if f"{task} {seed}" not in cells:
+                cells[f"{task} {seed}"] = cell(model, task, seed, options.n)
+                options.out.write_text(json.dumps(cells))
+    print(text := table(cells))
+    if len(cells) == options.seeds * len(TASKS):
+        PLACE.parent.mkdir(parents=True, exist_ok=True)
+        PLACE.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
