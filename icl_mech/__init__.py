@@ -98,7 +98,8 @@ ELSEWHERE = table("""
     chat_template:prompts compare_lenses:lenses
     edge_cuts:measurements.isolation.edge_cuts
     explore:explorer
-    fit_jacobian_lens:lenses fit_tuned_lens:lenses gain:measurements.accuracy.gain lens_table:lenses
+    fit_jacobian_lens:lenses fit_tuned_lens:lenses gain:measurements.accuracy.gain
+    guaranteed_exit:measurements.accuracy.guaranteed_exit lens_table:lenses
     matching_by_layer:measurements.heads.matching_by_layer
     one_false_demonstration:measurements.by_demonstration.one_false_demonstration pairs_from_text:prompts
     planted_model:planted planted_task:planted prompts_from_text:prompts remote_model:models
