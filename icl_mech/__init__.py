@@ -105,6 +105,7 @@ ELSEWHERE = table("""
     fit_tuned_lens:lenses
     function_vector_by_demonstration:measurements.by_demonstration.function_vector_by_demonstration
     gain:measurements.accuracy.gain
+    guaranteed_exit:measurements.accuracy.guaranteed_exit
     lens_table:lenses
     matching_by_layer:measurements.heads.matching_by_layer
     one_false_demonstration:measurements.by_demonstration.one_false_demonstration

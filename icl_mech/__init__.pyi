@@ -23,6 +23,7 @@ from icl_mech.loading import load as load_analysis
 from icl_mech.measurements.accuracy.context_accuracy import ContextAccuracyResult
 from icl_mech.measurements.accuracy.early_exit import early_exit as early_exit
 from icl_mech.measurements.accuracy.gain import GainResult
+from icl_mech.measurements.accuracy.guaranteed_exit import GuaranteedExitResult
 from icl_mech.measurements.accuracy.layer_accuracy import LayerAccuracyResult
 from icl_mech.measurements.alignment.alignment import AlignmentResult
 from icl_mech.measurements.anchors.anchor_agreement import AnchorAgreementResult
@@ -1577,6 +1578,54 @@ def gain(
 
     Raises:
         PromptError: prompts without answers or demonstrations, or for which neither baseline can be built.
+    """
+
+def guaranteed_exit(
+    model: Any,
+    prompts: PromptBatch,
+    *,
+    epsilon: float | int = ...,
+    delta: float | int = ...,
+    loss: Literal['difference', 'harm'] = ...,
+    grid: int = ...,
+    starts: int = ...,
+    first: int = ...,
+    lens: FittedLens | None = ...,
+    seed: int = ...,
+    interventions: Sequence[Intervention] = ...,
+    batch_size: int | None = ...,
+    memory: str | int | None = ...,
+    path: Literal['auto', 'whole'] = ...,
+    progress: bool | None = ...,
+) -> GuaranteedExitResult:
+    r"""Early exit whose risk against zero-shot is at most ε with probability 1 - δ.
+
+    Costs one pass over the prompts, as for the lens, and one over the queries alone. Prompts are taken as they are: give
+    those that the rule is meant for, with true or false demonstrations.
+
+    Args:
+        model: TransformerBridge, HookedTransformer or adapted model.
+        prompts: With demonstrations and answers, each only once.
+        epsilon: Tolerated risk ε, from 0 to below 1 (`harm`: above 0).
+        delta: Probability δ of a larger risk.
+        loss: `difference` or `harm`.
+        grid: Number of thresholds: 1 - 1/grid, ..., 1/grid, 0.
+        starts: Number of starts of the test; 1: a fixed sequence; `grid`: Bonferroni.
+        first: The first entry that may answer; 1 is the residual after the first layer.
+        lens: A fitted lens that maps every entry but the last; None: the logit lens.
+        seed: Seed of the halves.
+        interventions: Applied in every pass, before those of the measurement itself.
+        batch_size: Maximum number of rows (prompts) of a pass, for each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of the free memory; prompts that do not fit are
+            rejected.
+        path: `auto`, or `whole`: every position of every prompt is computed.
+        progress: Show a progress bar; None: only in a notebook or a terminal.
+
+    Raises:
+        RunError: options outside their range, or a lens of another model.
+        PromptError: fewer than two prompts, repeated ones, or without answers, demonstrations or zero-shot prompts.
+
+    Source: arXiv 2510.02480.
     """
 
 def lens_table(

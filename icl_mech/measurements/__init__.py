@@ -9,6 +9,7 @@ from typing import Any
 from icl_mech.measurements.accuracy.context_accuracy import ContextAccuracy
 from icl_mech.measurements.accuracy.early_exit import EarlyExit
 from icl_mech.measurements.accuracy.gain import Gain
+from icl_mech.measurements.accuracy.guaranteed_exit import GuaranteedExit
 from icl_mech.measurements.accuracy.layer_accuracy import LayerAccuracy
 from icl_mech.measurements.alignment.alignment import Alignment
 from icl_mech.measurements.anchors.anchor_agreement import AnchorAgreement
@@ -93,6 +94,7 @@ __all__ = [
     "FunctionVectorByDemonstration",
     "Gain",
     "Generate",
+    "GuaranteedExit",
     "HeadAttention",
     "HeadMediation",
     "HeadScores",

@@ -5,6 +5,7 @@ from typing import Literal, TypeVar, overload
 from icl_mech.measurements.accuracy.context_accuracy import ContextAccuracyResult
 from icl_mech.measurements.accuracy.early_exit import EarlyExitResult
 from icl_mech.measurements.accuracy.gain import GainResult
+from icl_mech.measurements.accuracy.guaranteed_exit import GuaranteedExitResult
 from icl_mech.measurements.accuracy.layer_accuracy import LayerAccuracyResult
 from icl_mech.measurements.alignment.alignment import AlignmentResult
 from icl_mech.measurements.anchors.anchor_agreement import AnchorAgreementResult
@@ -82,6 +83,7 @@ class Parts:
     function_vector_by_demonstration: FunctionVectorByDemonstrationResult
     gain: GainResult
     generate: GenerateResult
+    guaranteed_exit: GuaranteedExitResult
     head_attention: HeadAttentionResult
     head_mediation: HeadMediationResult
     head_scores: HeadScoresResult
@@ -156,6 +158,8 @@ class Parts:
     def __getitem__(self, key: Literal["gain"]) -> GainResult: ...
     @overload
     def __getitem__(self, key: Literal["generate"]) -> GenerateResult: ...
+    @overload
+    def __getitem__(self, key: Literal["guaranteed_exit"]) -> GuaranteedExitResult: ...
     @overload
     def __getitem__(self, key: Literal["head_attention"]) -> HeadAttentionResult: ...
     @overload

@@ -155,6 +155,13 @@ def one_false(drawn: Drawn) -> OneFalseDemonstrationResult:
     return icl.one_false_demonstration(drawn.model, prompts, places=[0, 3, 7], progress=False)
 
 
+def exits(model: Any, seed: int) -> Status:
+    """Early exit with a guarantee; half of the prompts calibrate."""
+    how: dict[str, Any] = {"shots": 1, "n": 4 * N, "seed": seed, "demonstrations": "per_prompt"}
+    prompts = icl.build_prompts(icl.planted_task(), model, **how)
+    return icl.guaranteed_exit(model, prompts, progress=False).status
+
+
 LABELS_CARRY_NOTHING = ("untrained", "reads the query", "prior only", "decorative, 0", "resting")
 """Networks whose answer does not depend on the labels that demonstrations display, or hardly."""
 
@@ -179,6 +186,16 @@ CLAIMS |= {
     "one false: overthinking": Judged(
         lambda drawn: one_false(drawn).overthinking_status,
         (*LABELS_CARRY_NOTHING, "anchors", "copier", "early"),
+    ),
+    # Left out: prior only and resting, which are right without demonstrations, so that nothing can be gained over zero-shot.
+    "guaranteed exit": Judged(
+        lambda drawn: exits(drawn.model, drawn.seed),
+        ("untrained",),
+        ("anchors", "copier", "reads the query"),
+    ),
+    "guaranteed exit, answered in the last layer": Judged(
+        lambda drawn: exits(icl.planted_model(seed=drawn.seed, hand_over=5), drawn.seed),
+        ("anchors",),
     ),
 }
 
