@@ -39,6 +39,13 @@ PLURALS = {
 }
 """Axes that form their plural in another way than by adding an s."""
 
+SUBJECTS: Mapping[Measure, str] = {
+    "overlap": "top heads",
+    "correlation": "ranking of heads",
+    "distance": "critical layer",
+    "claim": "claim",
+}
+
 FEWEST_RUNS = 3
 """With fewer runs nothing is judged: two may agree on what no third shows."""
 
