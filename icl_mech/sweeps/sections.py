@@ -15,7 +15,7 @@ from icl_mech.metrics import Interval, early_exit_layer, mean_interval
 from icl_mech.reports import Fact, Section
 from icl_mech.results.wording import listed, said
 from icl_mech.studies import Analysis, Study
-from icl_mech.studies.pages import study_of
+from icl_mech.studies.pages import sections_of, study_of
 from icl_mech.studies.study import FEW, OF_MEASUREMENTS, Mean, is_own, known_studies
 from icl_mech.sweeps.averages import Averages
 from icl_mech.sweeps.cells import Cell, plural
@@ -119,7 +119,16 @@ def sections(sweep: Sweep, besides: Sequence[str] = ()) -> Sections:
         except IclMechError as error:
             if not wanted.always:
                 notes.append(f"{wanted.short} left out: {error}")
-    return Sections(drawn, notes)
+    return Sections([*drawn, *_stability(sweep)], notes)
+
+
+def _stability(sweep: Sweep) -> list[Section]:
+    """Over which values of each dimension heads, layers and claims recur; none if no two runs can be compared."""
+    try:
+        found = sweep.stability()
+    except SweepError:
+        return []
+    return sections_of(Analysis({"stability": found}, "", made={"study": OF_MEASUREMENTS}))
 
 
 def _difference(

@@ -87,10 +87,15 @@ def _groups(
 
 def _shown(analysis: Analysis, quantity: str | None) -> dict[str, Seen]:
     """What each result of a run shows, and its study's verdicts."""
-    every = {name: _seen(name, result, quantity) for name, result in analysis.results.items()}
-    shown = {name: what for name, what in every.items() if what is not None}
-    verdicts = {verdict.claim: verdict.status for verdict in analysis.verdicts()}
-    return shown | {CLAIMS: Seen(claims=verdicts)} if verdicts else shown
+    verdicts = analysis.verdicts()
+    judged = {verdict.result for verdict in verdicts}
+    shown = {CLAIMS: Seen(claims={verdict.claim: verdict.status for verdict in verdicts})}
+    for name, result in analysis.results.items():
+        what = _seen(name, result, quantity)
+        if what is not None:
+            # A study's claims are judged together; the statuses of their results are not repeated.
+            shown[name] = what._replace(claims={}) if name in judged else what
+    return shown
 
 
 def _seen(name: str, result: Result, quantity: str | None) -> Seen | None:

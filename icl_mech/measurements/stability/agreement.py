@@ -39,6 +39,13 @@ PLURALS = {
 }
 """Axes that form their plural in another way than by adding an s."""
 
+SUBJECTS: Mapping[Measure, str] = {
+    "overlap": "top heads",
+    "correlation": "ranking of heads",
+    "distance": "critical layer",
+    "claim": "claim",
+}
+
 FEWEST_RUNS = 3
 """With fewer runs nothing is judged: two may agree on what no third shows."""
 
@@ -170,16 +177,16 @@ class Line:
         return PLURALS.get(self.over, word if word.endswith("s") else f"{word}s")
 
     @property
+    def origin(self) -> str:
+        """The model, where there are several, and the result or claim."""
+        name = self.of if " " in self.of else self.of.replace("_", " ")
+        return ", ".join(filter(None, (self.place, name)))
+
+    @property
     def subject(self) -> str:
         """What agrees, in words."""
-        what = {
-            "overlap": "top heads",
-            "correlation": "ranking of heads",
-            "distance": "critical layer",
-        }
-        name = self.of if " " in self.of else self.of.replace("_", " ")
-        parts = [self.place, name, *([what[self.measure]] if self.measure in what else [])]
-        return ": ".join(filter(None, parts))
+        what = "" if " " in self.of else SUBJECTS[self.measure]
+        return ": ".join(filter(None, (self.origin, what)))
 
     @property
     def interval(self) -> Interval:

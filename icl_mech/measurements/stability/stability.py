@@ -31,7 +31,7 @@ from icl_mech.measurements.base import AnyMeasurement, Measurement, Options, Pai
 from icl_mech.measurements.doors import door
 from icl_mech.measurements.passes import Pass, Prompts
 from icl_mech.measurements.running import Item, check_data
-from icl_mech.measurements.stability.agreement import Line, Lines, lines_over, seen
+from icl_mech.measurements.stability.agreement import FEWEST_RUNS, Line, Lines, lines_over, seen
 from icl_mech.measurements.stability.variants import (
     LABEL_SETS,
     TEMPLATES,
@@ -158,7 +158,7 @@ class StabilityResult(Result):
     @property
     def heads_status(self) -> Status:
         """Status of the claim that heads recur and stand out along every axis."""
-        return together(*(line.status for line in self.overlaps))
+        return _together(self.overlaps)
 
     @property
     def several(self) -> bool:
@@ -178,8 +178,7 @@ class StabilityResult(Result):
     def status(self) -> Status:
         """Status of the claim that heads and critical layers recur along every axis; without either, that claims hold."""
         lines = [line for line in self.lines if line.measure in ("overlap", "distance")]
-        claims = [line for line in self.lines if line.measure == "claim"]
-        return together(*(line.status for line in lines or claims))
+        return _together(lines or [line for line in self.lines if line.measure == "claim"])
 
     def plain_table(self) -> "pd.DataFrame":
         """One row for each line."""
@@ -215,6 +214,12 @@ class StabilityResult(Result):
             "heads": self.shares,
         }
         return bool(there[show])
+
+
+def _together(lines: Sequence[Line]) -> Status:
+    """The status along all axes that have enough values to be judged, or along all if none has."""
+    enough = [line for line in lines if len(line.names) >= FEWEST_RUNS]
+    return together(*(line.status for line in enough or lines))
 
 
 @dataclass(frozen=True)
