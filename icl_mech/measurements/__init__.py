@@ -46,6 +46,7 @@ from icl_mech.measurements.heads.false_induction import FalseInduction
 from icl_mech.measurements.heads.head_attention import HeadAttention
 from icl_mech.measurements.heads.head_scores import HeadScores
 from icl_mech.measurements.heads.matching_by_layer import MatchingByLayer
+from icl_mech.measurements.heads.task_heads import TaskHeads
 from icl_mech.measurements.isolation.edge_cuts import EdgeCuts
 from icl_mech.measurements.isolation.isolation import Isolation
 from icl_mech.measurements.isolation.isolation_map import IsolationMap
@@ -106,6 +107,7 @@ __all__ = [
     "SpanFlow",
     "Steer",
     "Suppression",
+    "TaskHeads",
     "TaskVector",
     "Transplant",
     "Variants",

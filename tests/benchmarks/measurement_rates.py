@@ -15,13 +15,14 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
 import icl_mech as icl
+from icl_mech.measurements.heads.task_heads import TaskHeads
 from icl_mech.metrics import Interval, wilson_interval
 from icl_mech.results.judging import Status
 from tests.benchmarks.null_rates import NULLS, network
@@ -77,6 +78,32 @@ class Judged(NamedTuple):
 
 
 CLAIMS: dict[str, Judged] = {}
+
+
+@lru_cache(maxsize=32)
+def _task_heads(drawn: Drawn) -> Any:
+    """Both claims are read from one result; half of the prompts test them."""
+    heads = TaskHeads(seed=drawn.seed)
+    return heads(drawn.model, drawn.prompts(n=2 * N), progress=False, batch_size=64)
+
+
+# No head of these writes label words that the demonstrations teach, or what one writes does not decide the answer. Left
+# out: `decorative, 100 %`, one head of which decides the answer, and `lessons`, where an MLP does. Recognition heads are only in `task`; elsewhere the embedding of `:` does it,
+# or whatever raises the right label, which goes to learning.
+UNTAUGHT = (
+    "untrained", "heads", "reads the query", "prior only", "decorative, 0", "decorative, .1 %",
+    "decorative, 1 %", "decorative, 10 %", "resting", "alarm",
+)  # fmt: skip
+CLAIMS["task learning heads"] = Judged(
+    lambda drawn: _task_heads(drawn).status_of("learning"),
+    must_not=(*UNTAUGHT, "early"),
+    must=("anchors", "copier", "task"),
+)
+CLAIMS["task recognition heads"] = Judged(
+    lambda drawn: _task_heads(drawn).status_of("recognition"),
+    must_not=(*UNTAUGHT, "early", "anchors", "copier"),
+    must=("task",),
+)
 
 
 def place_of(folder: Path, claim: str, drawn: Drawn) -> Path:
