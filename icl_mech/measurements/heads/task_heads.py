@@ -121,7 +121,8 @@ class TaskHeadsResult(Result):
         chosen_on: Number of prompts that chose the heads.
         answers: True class of each query.
         labels: Names of the classes.
-        beside: Other sets of heads, by name.
+        other_names: Names of the other sets of heads.
+        others: (layer, head) of each of these.
         random_tokens: True if random directions are those of tokens, False if they are Gaussian.
         notes: Reasons why a context is missing.
     """
@@ -141,7 +142,7 @@ class TaskHeadsResult(Result):
     random_recognition: Scored = quantity("fraction in the span of random directions")
     learning: Scored = quantity("cosine with the right label's direction")
     blind_learning: Scored = quantity("cosine with the directions of all queries' labels")
-    random_draws: Float[Tensor, "draw layer head"]
+    random_draws: Float[Tensor, "direction layer head"]
     right: Measured
     outside: Measured
     random_right: Float[Tensor, "batch set draw"]
@@ -152,7 +153,8 @@ class TaskHeadsResult(Result):
     chosen_on: int
     answers: Int[Tensor, " batch"]
     labels: tuple[str, ...]
-    beside: Mapping[str, tuple[Head, ...]]
+    other_names: tuple[str, ...] = ()
+    others: tuple[tuple[Head, ...], ...] = ()
     random_tokens: bool = True
     notes: tuple[str, ...] = ()
 
@@ -220,9 +222,14 @@ class TaskHeadsResult(Result):
         return self.heads[SETS.index(name)]
 
     @property
+    def beside(self) -> dict[str, tuple[Head, ...]]:
+        """The other sets of heads by name."""
+        return dict(zip(self.other_names, self.others, strict=True))
+
+    @property
     def sets(self) -> dict[str, tuple[Head, ...]]:
         """All sets of heads by name, the two of this measurement first."""
-        return {f"task {name}": self.of(name) for name in SETS} | dict(self.beside)
+        return {f"task {name}": self.of(name) for name in SETS} | self.beside
 
     @property
     @kept
@@ -510,7 +517,8 @@ class TaskHeads(Measurement[TaskHeadsResult]):
             chosen_on=len(choosing),
             answers=testing.answers,
             labels=testing.labels,
-            beside={name: tuple(heads) for name, heads in self.beside.items()},
+            other_names=tuple(self.beside),
+            others=tuple(map(tuple, self.beside.values())),
             random_tokens=self.null == "tokens",
             notes=contexts.notes,
         )
