@@ -58,6 +58,7 @@ __all__ = [
     "steer",
     "suppression",
     "sweep",
+    "task_heads",
     "task_vector",
     "texts",
     "transplant",
@@ -84,7 +85,8 @@ HERE = table("""
     load:loading load_model:models load_task:tasks logit_lens:measurements.lens.logit_lens measure:studies
     predict:measurements.predictions saliency_maps:measurements.saliency.saliency_maps
     span_flow:measurements.anchors.span_flow steer:measurements.causal.steer
-    suppression:measurements.anchors.suppression sweep:sweeps task_vector:measurements.causal.task_vector
+    suppression:measurements.anchors.suppression sweep:sweeps
+    task_heads:measurements.heads.task_heads task_vector:measurements.causal.task_vector
     texts:prompts transplant:measurements.causal.transplant untrained:models.adapt
 """)
 """Modules of the public names; each is imported on first use."""

@@ -53,6 +53,7 @@ from icl_mech.measurements.heads.false_induction import FalseInduction
 from icl_mech.measurements.heads.head_attention import HeadAttention
 from icl_mech.measurements.heads.head_scores import HeadScores
 from icl_mech.measurements.heads.matching_by_layer import MatchingByLayer
+from icl_mech.measurements.heads.task_heads import TaskHeads
 from icl_mech.measurements.isolation.edge_cuts import EdgeCuts
 from icl_mech.measurements.isolation.isolation import Isolation
 from icl_mech.measurements.isolation.isolation_map import IsolationMap
@@ -120,6 +121,7 @@ __all__ = [
     "Stability",
     "Steer",
     "Suppression",
+    "TaskHeads",
     "TaskVector",
     "Transplant",
     "Variants",

@@ -36,7 +36,7 @@ C = len(LABELS)
 _MARKS = ("size", "place", "is_word", "is_label", "is_colon", "is_break", "expected")
 _OF_CLASSES = ("class", "spared", "shown", "collected", "asked", "settled", "answer")
 SPACES = Spaces(
-    {**dict.fromkeys(_MARKS, 1), "code": 16, **dict.fromkeys(_OF_CLASSES, C)}, N_HEADS, N_CTX
+    {**dict.fromkeys(_MARKS, 1), "code": 17, **dict.fromkeys(_OF_CLASSES, C)}, N_HEADS, N_CTX
 )
 
 

@@ -37,6 +37,7 @@ from icl_mech.measurements.heads.false_induction import FalseInductionResult
 from icl_mech.measurements.heads.head_attention import HeadAttentionResult
 from icl_mech.measurements.heads.head_scores import HeadScoresResult
 from icl_mech.measurements.heads.matching_by_layer import MatchingByLayerResult
+from icl_mech.measurements.heads.task_heads import TaskHeadsResult
 from icl_mech.measurements.isolation.edge_cuts import EdgeCutsResult
 from icl_mech.measurements.isolation.isolation import IsolationResult
 from icl_mech.measurements.isolation.isolation_map import IsolationMapResult
@@ -106,6 +107,7 @@ class Parts:
     span_saliency: SpanFlowResult
     steer: SteerResult
     suppression: SuppressionResult
+    task_heads: TaskHeadsResult
     task_vector: TaskVectorResult
     top_words: TopWordsResult
     transplant: TransplantResult
@@ -204,6 +206,8 @@ class Parts:
     def __getitem__(self, key: Literal["steer"]) -> SteerResult: ...
     @overload
     def __getitem__(self, key: Literal["suppression"]) -> SuppressionResult: ...
+    @overload
+    def __getitem__(self, key: Literal["task_heads"]) -> TaskHeadsResult: ...
     @overload
     def __getitem__(self, key: Literal["task_vector"]) -> TaskVectorResult: ...
     @overload

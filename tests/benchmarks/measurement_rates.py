@@ -13,23 +13,32 @@ import json
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from icl_mech.planted.rationales import KINDS, rationale_model, rationale_task
 
 import icl_mech as icl
-from icl_mech.measurements import DemonstrationSteering, Stability
+from icl_mech.measurements import CircuitFaithfulness, DemonstrationSteering, Stability
 from icl_mech.measurements.by_demonstration.one_false_demonstration import (
     OneFalseDemonstrationResult,
 )
+from icl_mech.measurements.heads.task_heads import TaskHeads
 from icl_mech.metrics import Interval, wilson_interval
+from icl_mech.planted.heads import (
+    FALSE_INDUCTION_HEADS,
+    FUNCTION_VECTOR_HEADS,
+    GATHERING_HEAD,
+    INDUCTION_HEADS,
+    LEARNING_HEAD,
+)
+from icl_mech.planted.model import READING_HEAD
 from icl_mech.results.judging import Status
 from tests.benchmarks.null_rates import NULLS, network
-from tests.measurements.by_demonstration.cases import routed_model
 
 N = 24
 PLACE = Path("docs") / "benchmarks" / "measurement_rates.md"
@@ -40,7 +49,7 @@ class Drawn:
     """A network of its number, with its prompts.
 
     Attributes:
-        name: Of `NULLS`, a circuit of `planted_model`, or `routed` (`routed_model` of the tests).
+        name: Of `NULLS`, or a circuit of `planted_model`.
         seed: Its number.
     """
 
@@ -52,8 +61,6 @@ class Drawn:
         """The network."""
         if self.name in NULLS:
             return network(NULLS[self.name], self.seed)
-        if self.name == "routed":
-            return routed_model(self.seed)
         return icl.planted_model(circuit=self.name, seed=self.seed)  # type: ignore[arg-type]
 
     def prompts(self, **options: Any) -> icl.PromptBatch:
@@ -83,6 +90,8 @@ class Judged(NamedTuple):
     must: tuple[str, ...] = ()
 
 
+CLAIMS: dict[str, Judged] = {}
+
 QUIET: dict[str, Any] = {"progress": False, "batch_size": 64}
 
 
@@ -101,7 +110,7 @@ def _steering(drawn: Drawn) -> Any:
     return measurement(drawn.model, drawn.prompts(), **QUIET)
 
 
-CLAIMS: dict[str, Judged] = {
+CLAIMS |= {
     "A vector recovers part of the gain": Judged(
         steered("vector"),
         # The answer is read from label words that match the query, or demonstrations add nothing. In `lessons` the lesson is
@@ -199,6 +208,7 @@ CLAIMS |= {
     ),
 }
 
+
 CLAIMS |= {
     # The other nulls have heads that attend to matching label words, in all seeds.
     "Stability, prefix matching": Judged(
@@ -223,6 +233,104 @@ CLAIMS |= {
         ),
         ("untrained", "prior only", "reads the query"),
         ("heads", "copier"),
+    ),
+}
+
+
+CLAIMS |= {}
+
+
+@lru_cache(maxsize=32)
+def _task_heads(drawn: Drawn) -> Any:
+    """Both claims are read from one result; half of the prompts test them."""
+    heads = TaskHeads(seed=drawn.seed)
+    return heads(drawn.model, drawn.prompts(n=2 * N), progress=False, batch_size=64)
+
+
+# No head of these writes label words that the demonstrations teach, or what one writes does not decide the answer. Left
+# out: `decorative, 100 %`, one head of which decides the answer, and `lessons`, where an MLP does. Recognition heads are only in `task`; elsewhere the embedding of `:` does it,
+# or whatever raises the right label, which goes to learning.
+UNTAUGHT = (
+    "untrained", "heads", "reads the query", "prior only", "decorative, 0", "decorative, .1 %",
+    "decorative, 1 %", "decorative, 10 %", "resting", "alarm",
+)  # fmt: skip
+CLAIMS["task learning heads"] = Judged(
+    lambda drawn: _task_heads(drawn).status_of("learning"),
+    must_not=(*UNTAUGHT, "early"),
+    must=("anchors", "copier", "task"),
+)
+CLAIMS["task recognition heads"] = Judged(
+    lambda drawn: _task_heads(drawn).status_of("recognition"),
+    must_not=(*UNTAUGHT, "early", "anchors", "copier"),
+    must=("task",),
+)
+
+
+CARRYING: dict[str, tuple[tuple[int, int], ...]] = {
+    "anchors": (READING_HEAD,),
+    "heads": (*FUNCTION_VECTOR_HEADS, *INDUCTION_HEADS, *FALSE_INDUCTION_HEADS),
+    "lessons": (GATHERING_HEAD, LEARNING_HEAD),
+}
+"""Heads that carry what false demonstrations change."""
+
+NOISE: dict[str, tuple[tuple[int, int], ...]] = {
+    "anchors": ((1, 0), (3, 0), (5, 1)),
+    "heads": ((1, 1), (2, 0), (4, 0)),
+    "lessons": ((1, 0), (2, 1), (5, 1)),
+    "untrained": ((1, 0), (3, 0), (5, 1)),
+}
+"""Noise heads of the planted circuits, and any heads of a network that learned nothing."""
+
+
+def circuit_of(drawn: Drawn, heads: Sequence[tuple[int, int]] | None) -> Status:
+    """Whether heads, or those that EAP-IG selects, carry more of the answer than random ones."""
+    measurement = CircuitFaithfulness(circuit=heads, fractions=(), seed=drawn.seed)
+    return measurement(drawn.model, *drawn.pair(), progress=False).status
+
+
+CLAIMS |= {
+    "Circuit, carrying heads": Judged(
+        lambda drawn: circuit_of(drawn, CARRYING[drawn.name]), (), tuple(CARRYING)
+    ),
+    "Circuit, noise heads": Judged(
+        lambda drawn: circuit_of(drawn, NOISE[drawn.name]), tuple(NOISE)
+    ),
+    # Others may: with decorative label words and the copier, heads carry what false demonstrations change, however little,
+    # and in `reads the query` false labels draw attention off the query.
+    "Circuit by EAP-IG": Judged(
+        lambda drawn: circuit_of(drawn, None),
+        ("untrained", "prior only", "decorative, 0"),
+        tuple(CARRYING),
+    ),
+}
+
+
+def _with_rationales(measured: Callable[..., Any]) -> Callable[[Drawn], Status]:
+    """Status of a measurement of rationales, on `rationale_task`."""
+
+    def status(drawn: Drawn) -> Status:
+        untrained = drawn.name not in KINDS
+        model = rationale_model("carries" if untrained else drawn.name, seed=drawn.seed)  # type: ignore[arg-type]
+        model = icl.untrained(model, seed=drawn.seed) if untrained else model
+        how: dict[str, Any] = {"shots": 1, "n": N, "seed": drawn.seed}
+        prompts = icl.build_prompts(rationale_task(), model, demonstrations="per_prompt", **how)
+        found: Status = measured(model, prompts, progress=False).status
+        return found
+
+    return status
+
+
+CLAIMS |= {
+    # `switch` and `alarm` need a rationale, too: it makes the answer more probable, but does not carry it.
+    "the rationale makes the right answer more probable": Judged(
+        _with_rationales(icl.rationale_answers),
+        must_not=("decorative", "untrained rationales"),
+        must=("carries", "switch", "alarm"),
+    ),
+    "the rationale carries part of the answer": Judged(
+        _with_rationales(icl.rationale_use),
+        must_not=("decorative", "switch", "alarm", "untrained rationales"),
+        must=("carries",),
     ),
 }
 

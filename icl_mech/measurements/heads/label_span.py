@@ -127,7 +127,7 @@ def label_span(
     def directions(tokens: Int[Tensor, " token"]) -> Tensor:
         rows = model.readout(to_device(tokens, model.device)[None])[0][0]
         norm = model.final_norm_parts
-        return (norm.pulled_back(rows) if variant == "sound" else rows).double().cpu()
+        return (norm.pulled_back(rows) if variant == "sound" else rows).detach().double().cpu()
 
     of_labels, count = directions(labels), len(labels)
     generator = np.random.default_rng(seed)

@@ -110,7 +110,7 @@ class TaskHeadsResult(Result):
         random_recognition: The same for spans of random directions, averaged over the draws.
         learning: Cosine of the projected output with the direction of the right label.
         blind_learning: The same towards each class, weighted by how many queries have it.
-        drawn: Mean over prompts of recognition for every draw of random directions.
+        random_draws: Mean over prompts of recognition for every draw of random directions.
         right: 1 where the right label word has the largest logit, by context and ablated set.
         outside: Probability outside the label words, likewise.
         random_right: `right` without random heads of each set's layers, with demonstrations.
@@ -121,7 +121,9 @@ class TaskHeadsResult(Result):
         chosen_on: Number of prompts that chose the heads.
         answers: True class of each query.
         labels: Names of the classes.
-        beside: Other sets of heads, by name.
+        other_names: Names of the other sets of heads.
+        others: (layer, head) of each of these.
+        random_tokens: True if random directions are those of tokens, False if they are Gaussian.
         notes: Reasons why a context is missing.
     """
 
@@ -140,7 +142,7 @@ class TaskHeadsResult(Result):
     random_recognition: Scored = quantity("fraction in the span of random directions")
     learning: Scored = quantity("cosine with the right label's direction")
     blind_learning: Scored = quantity("cosine with the directions of all queries' labels")
-    drawn: Float[Tensor, "draw layer head"]
+    random_draws: Float[Tensor, "direction layer head"]
     right: Measured
     outside: Measured
     random_right: Float[Tensor, "batch set draw"]
@@ -151,7 +153,9 @@ class TaskHeadsResult(Result):
     chosen_on: int
     answers: Int[Tensor, " batch"]
     labels: tuple[str, ...]
-    beside: Mapping[str, tuple[Head, ...]]
+    other_names: tuple[str, ...] = ()
+    others: tuple[tuple[Head, ...], ...] = ()
+    random_tokens: bool = True
     notes: tuple[str, ...] = ()
 
     def quantities(self) -> dict[str, Quantity]:
@@ -200,7 +204,7 @@ class TaskHeadsResult(Result):
         draws, in standard deviations, is exceeded by the largest one of any head in at most 2.5 % of the draws (the
         label words count as one more draw).
         """
-        every = torch.cat([self.recognition.double().mean(0)[None], self.drawn.double()])
+        every = torch.cat([self.recognition.double().mean(0)[None], self.random_draws.double()])
         spread = every.std(0, correction=1)
         far = (every - every.mean(0)) / spread.clamp(min=1e-12)
         largest = far.flatten(1).amax(1)
@@ -218,9 +222,14 @@ class TaskHeadsResult(Result):
         return self.heads[SETS.index(name)]
 
     @property
+    def beside(self) -> dict[str, tuple[Head, ...]]:
+        """The other sets of heads by name."""
+        return dict(zip(self.other_names, self.others, strict=True))
+
+    @property
     def sets(self) -> dict[str, tuple[Head, ...]]:
         """All sets of heads by name, the two of this measurement first."""
-        return {f"task {name}": self.of(name) for name in SETS} | dict(self.beside)
+        return {f"task {name}": self.of(name) for name in SETS} | self.beside
 
     @property
     @kept
@@ -228,6 +237,11 @@ class TaskHeadsResult(Result):
         """Heads that each of the two sets shares with the other sets, compared with chance."""
         pairs = [(f"task {name}", other) for other, name in product(self.beside, SETS)]
         return overlaps(self.sets, pairs, self.recognition[0].numel())
+
+    @property
+    def beyond_chance(self) -> tuple[Overlap, ...]:
+        """Overlaps that exceed chance."""
+        return tuple(overlap for overlap in self.overlaps if overlap.beyond)
 
     # --- effects ---
 
@@ -492,7 +506,7 @@ class TaskHeads(Measurement[TaskHeadsResult]):
             random_recognition=scores.random.mean(-1),
             learning=learning,
             blind_learning=blind,
-            drawn=scores.random.double().mean(0).movedim(-1, 0),
+            random_draws=scores.random.double().mean(0).movedim(-1, 0),
             right=torch.stack([runs[:, :kept_runs] for runs in right], dim=1),
             outside=torch.stack([runs[:, :kept_runs] for runs in outside], dim=1),
             random_right=right[0][:, kept_runs:].unflatten(1, (len(SETS), self.draws)),
@@ -503,7 +517,9 @@ class TaskHeads(Measurement[TaskHeadsResult]):
             chosen_on=len(choosing),
             answers=testing.answers,
             labels=testing.labels,
-            beside={name: tuple(heads) for name, heads in self.beside.items()},
+            other_names=tuple(self.beside),
+            others=tuple(map(tuple, self.beside.values())),
+            random_tokens=self.null == "tokens",
             notes=contexts.notes,
         )
 
