@@ -444,11 +444,10 @@ class CircuitFaithfulness(PairMeasurement[CircuitFaithfulnessResult]):
         parts, circuit, sets, runs, plain, metric, nats, selected = read
         cut = [~chosen for chosen in (sets.circuit, *sets.random)]
         without = runs.of(cut, metric)
-        curve = random = curve_divergence = scores = None
+        curve = random = curve_divergence = None
         if sets.sizes:
             curve, curve_divergence = runs.of(sets.curve, metric), runs.of(sets.curve, nats)
             random = torch.stack([runs.of(drawn, metric) for drawn in sets.random_curve], dim=1)
-            scores = parts.scores(circuit)
         return CircuitFaithfulnessResult(
             alone=runs.of([sets.circuit], metric)[:, 0],
             random_alone=runs.of(sets.random, metric),
@@ -465,7 +464,7 @@ class CircuitFaithfulness(PairMeasurement[CircuitFaithfulnessResult]):
             at=sets.at,
             components=parts.names,
             chosen=tuple(parts.names[i] for i in sets.circuit.nonzero().flatten().tolist()),
-            scores=scores,
+            scores=parts.scores(circuit),
             granularity=self.granularity,
             ablation=self.ablation,
             reduced=circuit.level == "edges" and self.granularity != "edges",
