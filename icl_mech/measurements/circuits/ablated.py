@@ -283,7 +283,7 @@ def check_separate(model: LanguageModel, prompts: PromptBatch) -> None:
     held: dict[Site, Tensor] = {}
     sites = [
         Site(name, layer) for layer in range(model.info.n_layers) for name in ("resid_pre", *INPUTS)
-    ]  # type: ignore[arg-type]
+    ]
     segment = Segment.build(model, prompts[:1], [0])
 
     def keep(site: Site) -> Hook:

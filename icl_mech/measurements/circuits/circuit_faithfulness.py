@@ -24,13 +24,19 @@ from icl_mech.measurements.base import Options, Pair, PairMeasurement, Pass, Ste
 from icl_mech.measurements.causal.answers import AnswerReading, check_answers, check_label_words
 from icl_mech.measurements.causal.tracing import is_parallel
 from icl_mech.measurements.circuits.ablated import FewRows, Stored, all_rows, check_separate
-from icl_mech.measurements.circuits.alignment import aligned, check_alike, margin, positions, unlike
+from icl_mech.measurements.circuits.alignment import (
+    aligned,
+    check_alike,
+    margin,
+    positions,
+    split,
+    unlike,
+)
 from icl_mech.measurements.circuits.edge_scores import EAP_IG, Variant, check_edges, eap_ig
 from icl_mech.measurements.circuits.files import read_circuit
 from icl_mech.measurements.circuits.graph import Circuit, Components, Granularity, Ranking
 from icl_mech.measurements.circuits.reading import Divergence, TargetLogProbs
 from icl_mech.measurements.circuits.runs import Runs, Sets, check_empty
-from icl_mech.measurements.demonstrations import halves
 from icl_mech.measurements.doors import door
 from icl_mech.measurements.same_model import check_own_weights
 from icl_mech.metrics import Interval, mean_interval
@@ -366,7 +372,7 @@ class CircuitFaithfulness(PairMeasurement[CircuitFaithfulnessResult]):
         if isinstance(self.circuit, Circuit):
             self.circuit.check(model.info)
         if self._in_halves:
-            _ = halves(data, self.seed)
+            _ = split(data, self.seed)
         if self.granularity == "edges":
             check_edges(model)
             check_separate(model, data[0])
@@ -386,15 +392,15 @@ class CircuitFaithfulness(PairMeasurement[CircuitFaithfulnessResult]):
 
     def _parts(self, data: Pair) -> tuple[Pair, Pair]:
         """Pairs for scores and means, and pairs for the test."""
-        return halves(data, self.seed) if self._in_halves else (data, data)
+        return split(data, self.seed) if self._in_halves else (data, data)
 
     def passes(self, model: LanguageModel, data: Pair) -> list[Pass]:
         """The answers of the whole model, and what ablated components write; the circuits follow from the scores."""
         first, test = self._parts(data)
         passes = [Pass(test[0], [AnswerReading(), TargetLogProbs()], title="whole model")]
         if self.ablation == "resample":
-            readings = [AnswerReading(), all_rows(model, aligned(*test))]
-            passes.append(Pass(test[1], readings, title="counterfactuals"))
+            read = all_rows(model, aligned(*test))
+            passes.append(Pass(test[1], [AnswerReading(), read], title="counterfactuals"))
         elif self.ablation == "mean":
             passes += [
                 Pass(side, [AnswerReading(), all_rows(model, positions(side))], title="means")

@@ -157,7 +157,7 @@ def _edges(circuit: Circuit, info: ModelInfo, parallel: bool) -> dict[str, dict[
     parts = Components.of(info, "edges", parallel=parallel)
     scores, kept = parts.scores(circuit), parts.kept(circuit)
     shared = info.n_heads // info.n_kv_heads
-    edges = {}
+    edges: dict[str, dict[str, Any]] = {}
     for number, name in enumerate(parts.names):
         names = list(_to_graph(name, shared))
         edges |= dict.fromkeys(names, _entry(scores, kept, number, len(names)))

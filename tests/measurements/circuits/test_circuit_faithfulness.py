@@ -10,11 +10,10 @@ from icl_mech import Example, Task, Template, build_prompt_pairs, circuit_faithf
 from icl_mech.engine import common_prefix
 from icl_mech.measurements.base import Options
 from icl_mech.measurements.circuits.ablated import Stored
-from icl_mech.measurements.circuits.alignment import aligned, margin
+from icl_mech.measurements.circuits.alignment import aligned, margin, split
 from icl_mech.measurements.circuits.circuit_faithfulness import GRID
 from icl_mech.measurements.circuits.edge_scores import eap_ig, points
 from icl_mech.measurements.circuits.graph import Circuit, Components
-from icl_mech.measurements.demonstrations import halves
 from icl_mech.models import adapt
 from icl_mech.planted.heads import FALSE_INDUCTION_HEADS, FUNCTION_VECTOR_HEADS, INDUCTION_HEADS
 from tests.measurements.circuits.explicit import Explicit
@@ -180,7 +179,7 @@ def test_means_by_hand():
     pair = pair_of(model)
     heads = [(0, 1), (2, 0)]
     found = circuit_faithfulness(model, *pair, circuit=heads, ablation="mean", draws=2)
-    first, test = halves(pair, 0)
+    first, test = split(pair, 0)
     own = adapt(model)
     held = {}
     for side in first:
@@ -255,7 +254,7 @@ def test_everything_and_nothing(granularity):
     assert float(values[0]) == 0.0
     assert torch.equal(found.curve[:, 0], found.empty)
     if granularity == "edges":
-        _, test = halves(pair, 0)
+        _, test = split(pair, 0)
         other = margin(icl.predict(model, test[1]).label_logits.double(), *test)
         near(found.empty, other)
 
