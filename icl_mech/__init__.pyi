@@ -46,6 +46,10 @@ from icl_mech.measurements.causal.saliency_check import SaliencyCheckResult
 from icl_mech.measurements.causal.steer import SteerResult
 from icl_mech.measurements.causal.task_vector import TaskVectorResult
 from icl_mech.measurements.causal.transplant import TransplantResult
+from icl_mech.measurements.circuits.circuit_faithfulness import CircuitFaithfulnessResult
+from icl_mech.measurements.circuits.files import read_circuit as read_circuit
+from icl_mech.measurements.circuits.files import write_circuit as write_circuit
+from icl_mech.measurements.circuits.graph import Circuit
 from icl_mech.measurements.compression.compare_compression import CompareCompressionResult
 from icl_mech.measurements.compression.compress_context import CompressContextResult
 from icl_mech.measurements.compression.compress_demonstrations import CompressDemonstrationsResult
@@ -1429,6 +1433,59 @@ def anchor_agreement(
         PromptError: texts with too few spans.
 
     Source: Bogdan et al. 2025, §6.
+    """
+
+def circuit_faithfulness(
+    model: Any,
+    true: PromptBatch,
+    false: PromptBatch,
+    *,
+    circuit: Circuit | str | Sequence[tuple[int, int]] | None = ...,
+    granularity: Literal['heads', 'nodes', 'edges'] = ...,
+    ablation: Literal['resample', 'mean', 'zero'] = ...,
+    fraction: float = ...,
+    fractions: Sequence[float] = ...,
+    ranking: Literal['signed', 'absolute'] = ...,
+    steps: int = ...,
+    variant: Literal['paper', 'reference'] = ...,
+    draws: int = ...,
+    seed: int = ...,
+    interventions: Sequence[Intervention] = ...,
+    batch_size: int | None = ...,
+    memory: str | int | None = ...,
+    path: Literal['auto', 'whole'] = ...,
+    progress: bool | None = ...,
+) -> CircuitFaithfulnessResult:
+    r"""How much of the answer a circuit carries, kept alone and cut out.
+
+    The first set of the pair holds the clean prompts, the second their counterfactuals (false demonstrations, or another
+    query), aligned by role. Without a circuit, EAP-IG scores come from one half of the pairs and the test uses the other.
+
+    Args:
+        model: TransformerBridge, HookedTransformer or adapted model.
+        true: Clean prompts, such as those with true demonstrations.
+        false: Their counterfactuals: the same prompts with false demonstrations, or other queries, aligned by role.
+        circuit: A `Circuit`, a file of another tool (see `read_circuit`), or pairs (layer, head); None: EAP-IG scores.
+        granularity: Ablate `heads` (MLPs stay), `nodes` (heads and MLPs; embeddings stay), or single `edges`.
+        ablation: An ablated component writes what it writes in the counterfactual (`resample`), the mean over the
+            prompts and counterfactuals of the first half by role (`mean`), or 0 (`zero`).
+        fraction: Fraction of all components that make up the circuit, for scores that come without a choice.
+        fractions: Fractions of the curve.
+        ranking: By `signed` scores, or by `absolute` ones.
+        steps: Number of points of the path of EAP-IG.
+        variant: Points of EAP-IG's `paper`, or of its `reference` code.
+        draws: Number of random sets of each size.
+        seed: Seed of the halves and the random sets.
+        interventions: Applied in every pass, before those of the measurement itself.
+        batch_size: Maximum number of rows (prompts) of a pass, for each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of the free memory; prompts that do not fit are
+            rejected.
+        path: `auto`, or `whole`: every position of every prompt is computed.
+        progress: Show a progress bar; None: only in a notebook or a terminal.
+
+    Raises:
+        PromptError: prompts and counterfactuals that do not align, or too few pairs for two halves.
+        RunError: a circuit of another model, edges of a model whose heads cannot be separated, processed weights.
     """
 
 def compare_lenses(

@@ -26,6 +26,7 @@ from icl_mech.measurements.causal.saliency_check import SaliencyCheckResult
 from icl_mech.measurements.causal.steer import SteerResult
 from icl_mech.measurements.causal.task_vector import TaskVectorResult
 from icl_mech.measurements.causal.transplant import TransplantResult
+from icl_mech.measurements.circuits.circuit_faithfulness import CircuitFaithfulnessResult
 from icl_mech.measurements.compression.compare_compression import CompareCompressionResult
 from icl_mech.measurements.compression.compress_context import CompressContextResult
 from icl_mech.measurements.compression.compress_demonstrations import CompressDemonstrationsResult
@@ -66,6 +67,7 @@ class Parts:
     anchor_tokens: AnchorTokensResult
     attribution_patching: AttributionPatchingResult
     calibration: CalibrationResult
+    circuit_faithfulness: CircuitFaithfulnessResult
     compare_compression: CompareCompressionResult
     compare_heads: CompareHeadsResult
     compare_lenses: CompareLensesResult
@@ -124,6 +126,8 @@ class Parts:
     def __getitem__(self, key: Literal["attribution_patching"]) -> AttributionPatchingResult: ...
     @overload
     def __getitem__(self, key: Literal["calibration"]) -> CalibrationResult: ...
+    @overload
+    def __getitem__(self, key: Literal["circuit_faithfulness"]) -> CircuitFaithfulnessResult: ...
     @overload
     def __getitem__(self, key: Literal["compare_compression"]) -> CompareCompressionResult: ...
     @overload

@@ -23,11 +23,15 @@ import torch
 from icl_mech.planted.rationales import KINDS, rationale_model, rationale_task
 
 import icl_mech as icl
+<<<<<<< HEAD
 from icl_mech.measurements import CircuitFaithfulness, DemonstrationSteering, Stability
 from icl_mech.measurements.by_demonstration.one_false_demonstration import (
     OneFalseDemonstrationResult,
 )
 from icl_mech.measurements.heads.task_heads import TaskHeads
+=======
+from icl_mech.measurements import CircuitFaithfulness
+>>>>>>> circuit
 from icl_mech.metrics import Interval, wilson_interval
 from icl_mech.planted.heads import (
     FALSE_INDUCTION_HEADS,
@@ -90,7 +94,43 @@ class Judged(NamedTuple):
     must: tuple[str, ...] = ()
 
 
-CLAIMS: dict[str, Judged] = {}
+CARRYING: dict[str, tuple[tuple[int, int], ...]] = {
+    "anchors": (READING_HEAD,),
+    "heads": (*FUNCTION_VECTOR_HEADS, *INDUCTION_HEADS, *FALSE_INDUCTION_HEADS),
+    "lessons": (GATHERING_HEAD, LEARNING_HEAD),
+}
+"""Heads that carry what false demonstrations change."""
+
+NOISE: dict[str, tuple[tuple[int, int], ...]] = {
+    "anchors": ((1, 0), (3, 0), (5, 1)),
+    "heads": ((1, 1), (2, 0), (4, 0)),
+    "lessons": ((1, 0), (2, 1), (5, 1)),
+    "untrained": ((1, 0), (3, 0), (5, 1)),
+}
+"""Noise heads of the planted circuits, and any heads of a network that learned nothing."""
+
+
+def circuit_of(drawn: Drawn, heads: Sequence[tuple[int, int]] | None) -> Status:
+    """Whether heads, or those that EAP-IG selects, carry more of the answer than random ones."""
+    measurement = CircuitFaithfulness(circuit=heads, fractions=(), seed=drawn.seed)
+    return measurement(drawn.model, *drawn.pair(), progress=False).status
+
+
+CLAIMS: dict[str, Judged] = {
+    "Circuit, carrying heads": Judged(
+        lambda drawn: circuit_of(drawn, CARRYING[drawn.name]), (), tuple(CARRYING)
+    ),
+    "Circuit, noise heads": Judged(
+        lambda drawn: circuit_of(drawn, NOISE[drawn.name]), tuple(NOISE)
+    ),
+    # Others may: with decorative label words and the copier, heads carry what false demonstrations change, however little,
+    # and in `reads the query` false labels draw attention off the query.
+    "Circuit by EAP-IG": Judged(
+        lambda drawn: circuit_of(drawn, None),
+        ("untrained", "prior only", "decorative, 0"),
+        tuple(CARRYING),
+    ),
+}
 
 QUIET: dict[str, Any] = {"progress": False, "batch_size": 64}
 

@@ -6,12 +6,13 @@ from dataclasses import dataclass, replace
 import torch
 
 from icl_mech._typing import Bool, Float, Int, Tensor
-from icl_mech.engine import Batched, RowsReading
+from icl_mech.engine import Batched, RowsReading, common_prefix
 from icl_mech.engine.layouts import Whole
 from icl_mech.errors import RunError
 from icl_mech.interventions import Intervention
+from icl_mech.measurements.base import Pair
 from icl_mech.measurements.causal.tracing import EMBED, INPUTS, counts, node_sites
-from icl_mech.measurements.circuits.alignment import Places, positions
+from icl_mech.measurements.circuits.alignment import Places, aligned, positions
 from icl_mech.models import Hook, HookFunction, LanguageModel, ModelInfo, Site, to_device
 from icl_mech.prompts import PromptBatch
 from icl_mech.segments import Segment
@@ -27,20 +28,26 @@ class Stored:
     Attributes:
         slots: Index into the values for each token; -1 after the end of a prompt.
         values: By site; without values, 0.
+        common: Number of first tokens at which the values are the same for all prompts.
     """
 
     slots: Int[Tensor, "batch row"]
     values: Mapping[Site, Tensor]
+    common: int
 
     @classmethod
-    def of_counterfactuals(cls, read: Mapping[Site, Tensor], prompts: PromptBatch) -> "Stored":
+    def of_counterfactuals(cls, read: Mapping[Site, Tensor], data: Pair) -> "Stored":
         """Values of the counterfactual's corresponding tokens, as `RowsReading` read them at `aligned`."""
-        rows = next(iter(read.values())).shape[1]
+        prompts, other = data
+        matching = aligned(*data)
+        rows = matching.shape[1]
         slots = torch.arange(len(prompts) * rows).reshape(len(prompts), rows)
         inside = torch.arange(rows) < prompts.lengths[:, None]
+        alike = (matching == matching[:1]).all(0) & (matching < common_prefix(other)).all(0)
         return cls(
             torch.where(inside, slots, -1),
             {site: value.flatten(0, 1) for site, value in read.items()},
+            _leading(alike),
         )
 
     @classmethod
@@ -64,12 +71,13 @@ class Stored:
             )
             mean = sums / number.reshape(-1, *[1] * (sums.ndim - 1))
             values[site] = mean.to(read[0][site].dtype)
-        return cls(places.rows(prompts), values)
+        slots = places.rows(prompts)
+        return cls(slots, values, _leading((slots == slots[:1]).all(0)))
 
     @classmethod
     def zeros(cls, prompts: PromptBatch) -> "Stored":
         """Nothing: every node writes 0."""
-        return cls(positions(prompts), {})
+        return cls(positions(prompts), {}, int(prompts.lengths.min()))
 
     def at(self, site: Site, activation: Tensor, segment: Segment) -> Tensor:
         """The values at the columns of a segment; the activation itself at padding."""
@@ -81,6 +89,11 @@ class Stored:
             return activation.where(~there, 0.0)
         laid = to_device(self.values[site][slots.clamp(min=0)], activation.device)
         return laid.to(activation).where(there, activation)
+
+
+def _leading(alike: Bool[Tensor, " row"]) -> int:
+    """Number of leading rows that are alike."""
+    return int(alike.long().cumprod(0).sum())
 
 
 def all_rows(model: LanguageModel, rows: Int[Tensor, "batch row"]) -> RowsReading:
@@ -99,6 +112,10 @@ class ReplaceNodes(Intervention):
 
     replaced: Bool[Tensor, " writer"]
     stored: Stored
+
+    def shares(self, prompts: PromptBatch, length: int) -> bool:
+        """True if the values at the common beginning are the same for all prompts."""
+        return length <= self.stored.common
 
     def hooks(self, segment: Segment) -> Sequence[Hook]:
         """Hooks at the outputs of heads and of MLPs."""
@@ -266,7 +283,7 @@ def check_separate(model: LanguageModel, prompts: PromptBatch) -> None:
     held: dict[Site, Tensor] = {}
     sites = [
         Site(name, layer) for layer in range(model.info.n_layers) for name in ("resid_pre", *INPUTS)
-    ]  # type: ignore[arg-type]
+    ]
     segment = Segment.build(model, prompts[:1], [0])
 
     def keep(site: Site) -> Hook:

@@ -8,6 +8,9 @@ from icl_mech._typing import Float, Int, Tensor
 from icl_mech.errors import PromptError
 from icl_mech.measurements.causal.answers import above_others
 from icl_mech.measurements.causal.grafts import of_word
+from icl_mech.measurements.demonstrations import query
+from icl_mech.measurements.passes import Pair
+from icl_mech.metrics.layers import stratified_halves
 from icl_mech.models import to_device
 from icl_mech.prompts import Prompt, PromptBatch
 
@@ -60,6 +63,28 @@ def aligned(clean: PromptBatch, other: PromptBatch) -> Int[Tensor, "batch row"]:
             for position, source in of_word(span, matching):
                 rows[number, position] = source
     return rows
+
+
+def split(pair: Pair, seed: int) -> tuple[Pair, Pair]:
+    """Two random halves of the pairs, stratified by class.
+
+    Raises:
+        PromptError: a repeated query, or a single pair of each class.
+    """
+    queries = [query(prompt) for prompt in pair[0]]
+    again = [n for n, texts in enumerate(queries) if texts and texts in queries[:n]]
+    if again:
+        raise PromptError(
+            f"Query {again[0]} repeats an earlier one, so a circuit could be tested on the queries it was selected on; "
+            "give every query only once."
+        )
+    halves = [part.tolist() for part in stratified_halves(pair[0].answers, seed)]
+    if not all(halves):
+        raise PromptError(
+            f"{len(pair[0])} pairs cannot be split into one half for scores or means and one for the test. Give more."
+        )
+    first, second = ((pair[0][rows], pair[1][rows]) for rows in halves)
+    return first, second
 
 
 def positions(prompts: PromptBatch) -> Int[Tensor, "batch row"]:

@@ -11,7 +11,7 @@ Sources: Mueller et al. 2025, *MIB: A Mechanistic Interpretability Benchmark*, a
 faith in faithfulness*, arXiv 2403.17806.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -24,20 +24,26 @@ from icl_mech.measurements.base import Options, Pair, PairMeasurement, Pass, Ste
 from icl_mech.measurements.causal.answers import AnswerReading, check_answers, check_label_words
 from icl_mech.measurements.causal.tracing import is_parallel
 from icl_mech.measurements.circuits.ablated import FewRows, Stored, all_rows, check_separate
-from icl_mech.measurements.circuits.alignment import aligned, check_alike, margin, positions, unlike
+from icl_mech.measurements.circuits.alignment import (
+    aligned,
+    check_alike,
+    margin,
+    positions,
+    split,
+    unlike,
+)
 from icl_mech.measurements.circuits.edge_scores import EAP_IG, Variant, check_edges, eap_ig
 from icl_mech.measurements.circuits.files import read_circuit
 from icl_mech.measurements.circuits.graph import Circuit, Components, Granularity, Ranking
 from icl_mech.measurements.circuits.reading import Divergence, TargetLogProbs
 from icl_mech.measurements.circuits.runs import Runs, Sets, check_empty
-from icl_mech.measurements.demonstrations import halves
 from icl_mech.measurements.doors import door
 from icl_mech.measurements.same_model import check_own_weights
 from icl_mech.metrics import Interval, mean_interval
 from icl_mech.metrics.means import beyond_draws
 from icl_mech.metrics.ratios import ratio_interval
 from icl_mech.models import LanguageModel, Site
-from icl_mech.prompts import ANSWER_KINDS, PromptBatch
+from icl_mech.prompts import ANSWER_KINDS
 from icl_mech.results import Definition, Quantity, Result
 from icl_mech.results.judging import Status, judged
 from icl_mech.results.quantities import function_of_means
@@ -102,7 +108,7 @@ class CircuitFaithfulnessResult(Result):
         unlike: Number of test pairs with spans of different lengths.
     """
 
-    shows: ClassVar[tuple[str, ...]] = ("faithfulness", "circuit")
+    shows: ClassVar[tuple[str, ...]] = ("circuit", "faithfulness")
     definitions: ClassVar[tuple[Definition, ...]] = (FAITHFULNESS, AREAS, CUT, EAP_IG)
     axis_labels: ClassVar[Mapping[str, str | Sequence[str]]] = {"size": "sizes"}
 
@@ -138,8 +144,18 @@ class CircuitFaithfulnessResult(Result):
             "lost": self._ratio(self._without(self.cut), "fraction lost"),
             "random_lost": self._ratio(self._without(self.random_cut.mean(1)), "fraction lost"),
             "divergence": Quantity((), self.divergence.double(), unit=nats, kind="amount"),
-            "metric": Quantity((), self.plain.double(), unit=logits),
             "gap": Quantity((), self._gap, unit=logits),
+        }
+        metrics = {
+            "metric": self.plain,
+            "alone": self.alone,
+            "random_alone": self.random_alone.double().mean(1),
+            "cut": self.cut,
+            "random_cut": self.random_cut.double().mean(1),
+            "empty": self.empty,
+        }
+        quantities |= {
+            name: Quantity((), values.double(), unit=logits) for name, values in metrics.items()
         }
         if self.curve is None or self.random is None or self.curve_divergence is None:
             return quantities
@@ -149,10 +165,7 @@ class CircuitFaithfulnessResult(Result):
             "curve_divergence": Quantity(
                 ("size",), self.curve_divergence.double(), unit=nats, kind="amount"
             ),
-            "cpr": self._area(lambda faithful: faithful, "area under faithfulness"),
-            "cmd": self._area(
-                lambda faithful: (1 - faithful).abs(), "area between faithfulness and 1"
-            ),
+            **self._areas(),
         }
 
     @property
@@ -177,17 +190,27 @@ class CircuitFaithfulnessResult(Result):
         dims = ("size",) * (above.ndim - 1)
         return Quantity(dims, above, function_of_means(both, ratios), unit, (low, high))
 
-    def _area(self, integrand: Callable[[Tensor], Tensor], unit: str) -> Quantity:
-        """Area under a function of faithfulness over the fractions of the curve."""
+    def _areas(self) -> dict[str, Quantity]:
+        """Areas under faithfulness, and between it and 1, over the fractions of the curve; unknown without a clear gap."""
         assert self.curve is not None
         above = self.curve.double()[:, list(self.at)] - self.empty.double()[:, None]
         both = torch.cat([above, self._gap[:, None]], dim=1)
         grid = torch.tensor(self.fractions, dtype=torch.float64)
 
-        def area(means: Tensor) -> Tensor:
-            return torch.trapezoid(integrand(means[:, :-1] / means[:, -1:]), grid, dim=1)
+        def cpr(means: Tensor) -> Tensor:
+            return torch.trapezoid(means[:, :-1] / means[:, -1:], grid, dim=1)
 
-        return Quantity((), self._gap, function_of_means(both, area), unit)
+        def cmd(means: Tensor) -> Tensor:
+            return torch.trapezoid((1 - means[:, :-1] / means[:, -1:]).abs(), grid, dim=1)
+
+        _, *ends = ratio_interval(torch.trapezoid(above, grid, dim=1), self._gap)
+        low, high = torch.tensor(ends, dtype=torch.float64)
+        unknown = None if bool(low.isfinite()) else (low, high)
+        under, beside = (function_of_means(both, area) for area in (cpr, cmd))
+        return {
+            "cpr": Quantity((), self._gap, under, "area under faithfulness", (low, high)),
+            "cmd": Quantity((), self._gap, beside, "area between faithfulness and 1", unknown),
+        }
 
     # --- summary ---
 
@@ -261,10 +284,19 @@ class CircuitFaithfulnessResult(Result):
         order = self.scores.nan_to_num(nan=-torch.inf).argsort(descending=True, stable=True)[:k]
         return [(self.components[i], float(self.scores[i])) for i in order.tolist()]
 
+    @property
+    def reached(self) -> tuple[int, ...]:
+        """The smallest sizes with at least half and nine tenths of the gap; the largest where none has it."""
+        values = self.sel("faithfulness").values.tolist()
+        over = [
+            [size for size, value in zip(self.sizes, values, strict=True) if value >= least]
+            for least in (0.5, 0.9)
+        ]
+        return tuple(sorted({sizes[0] if sizes else self.sizes[-1] for sizes in over}))
+
     def is_drawn(self, show: str) -> bool:
         """False for the curve without scores, and where there is nothing to carry."""
-        clear = self.gap.low > 0
-        return clear and (show != "faithfulness" or self.curve is not None)
+        return show != "faithfulness" or (self.curve is not None and self.gap.low > 0)
 
 
 @dataclass(frozen=True)
@@ -340,7 +372,7 @@ class CircuitFaithfulness(PairMeasurement[CircuitFaithfulnessResult]):
         if isinstance(self.circuit, Circuit):
             self.circuit.check(model.info)
         if self._in_halves:
-            _ = halves(data, self.seed)
+            _ = split(data, self.seed)
         if self.granularity == "edges":
             check_edges(model)
             check_separate(model, data[0])
@@ -360,15 +392,15 @@ class CircuitFaithfulness(PairMeasurement[CircuitFaithfulnessResult]):
 
     def _parts(self, data: Pair) -> tuple[Pair, Pair]:
         """Pairs for scores and means, and pairs for the test."""
-        return halves(data, self.seed) if self._in_halves else (data, data)
+        return split(data, self.seed) if self._in_halves else (data, data)
 
     def passes(self, model: LanguageModel, data: Pair) -> list[Pass]:
         """The answers of the whole model, and what ablated components write; the circuits follow from the scores."""
         first, test = self._parts(data)
         passes = [Pass(test[0], [AnswerReading(), TargetLogProbs()], title="whole model")]
         if self.ablation == "resample":
-            readings = [AnswerReading(), all_rows(model, aligned(*test))]
-            passes.append(Pass(test[1], readings, title="counterfactuals"))
+            read = all_rows(model, aligned(*test))
+            passes.append(Pass(test[1], [AnswerReading(), read], title="counterfactuals"))
         elif self.ablation == "mean":
             passes += [
                 Pass(side, [AnswerReading(), all_rows(model, positions(side))], title="means")
@@ -394,7 +426,7 @@ class CircuitFaithfulness(PairMeasurement[CircuitFaithfulnessResult]):
                 "edges" if edges else "nodes", values.double().mean(0), origin="EAP-IG"
             )
         (answers, reference), *read = yield self.passes(model, data)
-        stored = self._stored(test[0], first, [values for _, values in read])
+        stored = self._stored(test, first, [values for _, values in read])
         sets = Sets.of(
             parts,
             circuit,
@@ -428,14 +460,12 @@ class CircuitFaithfulness(PairMeasurement[CircuitFaithfulnessResult]):
             model, test, [parts, circuit, sets, runs, plain[0], *by_run, len(first[0])]
         )
 
-    def _stored(
-        self, prompts: PromptBatch, first: Pair, read: Sequence[Mapping[Site, Tensor]]
-    ) -> Stored:
+    def _stored(self, test: Pair, first: Pair, read: Sequence[Mapping[Site, Tensor]]) -> Stored:
         if self.ablation == "zero":
-            return Stored.zeros(prompts)
+            return Stored.zeros(test[0])
         if self.ablation == "mean":
-            return Stored.of_means(read, first, prompts)
-        return Stored.of_counterfactuals(read[0], prompts)
+            return Stored.of_means(read, first, test[0])
+        return Stored.of_counterfactuals(read[0], test)
 
     def result(
         self, model: LanguageModel, data: Pair, read: list[Any]
@@ -444,11 +474,10 @@ class CircuitFaithfulness(PairMeasurement[CircuitFaithfulnessResult]):
         parts, circuit, sets, runs, plain, metric, nats, selected = read
         cut = [~chosen for chosen in (sets.circuit, *sets.random)]
         without = runs.of(cut, metric)
-        curve = random = curve_divergence = scores = None
+        curve = random = curve_divergence = None
         if sets.sizes:
             curve, curve_divergence = runs.of(sets.curve, metric), runs.of(sets.curve, nats)
             random = torch.stack([runs.of(drawn, metric) for drawn in sets.random_curve], dim=1)
-            scores = parts.scores(circuit)
         return CircuitFaithfulnessResult(
             alone=runs.of([sets.circuit], metric)[:, 0],
             random_alone=runs.of(sets.random, metric),
@@ -465,7 +494,7 @@ class CircuitFaithfulness(PairMeasurement[CircuitFaithfulnessResult]):
             at=sets.at,
             components=parts.names,
             chosen=tuple(parts.names[i] for i in sets.circuit.nonzero().flatten().tolist()),
-            scores=scores,
+            scores=parts.scores(circuit),
             granularity=self.granularity,
             ablation=self.ablation,
             reduced=circuit.level == "edges" and self.granularity != "edges",

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from icl_mech._typing import Tensor
 from icl_mech.checking import shown
 from icl_mech.errors import RunError
 from icl_mech.measurements.causal.tracing import reader_names, writer_names
@@ -108,7 +109,7 @@ def read_circuit(path: str | Path, model: Any) -> Circuit:
 def write_circuit(
     circuit: Circuit, path: str | Path, model: Any, *, parallel: bool = False
 ) -> Path:
-    """Write a circuit of edges as the JSON that EAP-IG and MIB read.
+    """Write a circuit as the JSON that EAP-IG and MIB read.
 
     Where query heads share keys and values, each edge to them is written for every query head of the group, with an equal
     part of its score.
@@ -120,40 +121,47 @@ def write_circuit(
         parallel: The MLP of a block does not see the output of its attention.
 
     Raises:
-        RunError: a circuit of nodes, or of another model.
+        RunError: a circuit of another model.
     """
     info = model if isinstance(model, ModelInfo) else adapt(model).info
     circuit.check(info)
-    parts = Components.of(info, "edges", parallel=parallel)
-    scores, kept = parts.scores(circuit), parts.kept(circuit)
-    shared = info.n_heads // info.n_kv_heads
-    edges: dict[str, dict[str, Any]] = {}
-    used = {"logits"}
-    for number, name in enumerate(parts.names):
-        inside = kept is not None and bool(kept[number])
-        names = list(_to_graph(name, shared))
-        score = (
-            0.0
-            if scores is None or bool(scores[number].isnan())
-            else float(scores[number]) / len(names)
-        )
-        for graph_name in names:
-            edges[graph_name] = {"score": score, "in_graph": inside}
-            if inside:
-                used.add(graph_name.split("->")[0])
     cfg = {
         "n_layers": info.n_layers,
         "n_heads": info.n_heads,
         "parallel_attn_mlp": parallel,
         "d_model": info.d_model,
     }
-    nodes = {
-        _node_name(name): {"in_graph": _node_name(name) in used} for name in writer_names(info)
-    }
-    document = {"cfg": cfg, "nodes": {**nodes, "logits": {"in_graph": True}}, "edges": edges}
+    edges = _edges(circuit, info, parallel) if circuit.level == "edges" else {}
+    used = {name.split("->")[0] for name, edge in edges.items() if edge["in_graph"]}
+    nodes: dict[str, dict[str, Any]] = {"logits": {"in_graph": True}}
+    for row, writer in enumerate(writer_names(info)):
+        name = _node_name(writer)
+        nodes[name] = {"in_graph": name in used}
+        if circuit.level == "nodes":
+            nodes[name] = _entry(circuit.scores, circuit.kept, row)
     place = Path(path)
-    place.write_text(json.dumps(document), encoding="utf-8")
+    place.write_text(json.dumps({"cfg": cfg, "nodes": nodes, "edges": edges}), encoding="utf-8")
     return place
+
+
+def _entry(
+    scores: Tensor | None, kept: Tensor | None, place: int, parts: int = 1
+) -> dict[str, Any]:
+    """Score and choice of a component; 0 without a score."""
+    score = 0.0 if scores is None else float(scores[place].nan_to_num(0.0)) / parts
+    return {"score": score, "in_graph": kept is not None and bool(kept[place])}
+
+
+def _edges(circuit: Circuit, info: ModelInfo, parallel: bool) -> dict[str, dict[str, Any]]:
+    """All edges by EAP-IG's names."""
+    parts = Components.of(info, "edges", parallel=parallel)
+    scores, kept = parts.scores(circuit), parts.kept(circuit)
+    shared = info.n_heads // info.n_kv_heads
+    edges: dict[str, dict[str, Any]] = {}
+    for number, name in enumerate(parts.names):
+        names = list(_to_graph(name, shared))
+        edges |= dict.fromkeys(names, _entry(scores, kept, number, len(names)))
+    return edges
 
 
 def _json(place: Path) -> Any:

@@ -7,12 +7,13 @@ from torch.testing import assert_close
 
 import icl_mech as icl
 from icl_mech import Example, Task, Template, build_prompt_pairs, circuit_faithfulness
+from icl_mech.engine import common_prefix
 from icl_mech.measurements.base import Options
-from icl_mech.measurements.circuits.alignment import aligned, margin
+from icl_mech.measurements.circuits.ablated import Stored
+from icl_mech.measurements.circuits.alignment import aligned, margin, split
 from icl_mech.measurements.circuits.circuit_faithfulness import GRID
 from icl_mech.measurements.circuits.edge_scores import eap_ig, points
 from icl_mech.measurements.circuits.graph import Circuit, Components
-from icl_mech.measurements.demonstrations import halves
 from icl_mech.models import adapt
 from icl_mech.planted.heads import FALSE_INDUCTION_HEADS, FUNCTION_VECTOR_HEADS, INDUCTION_HEADS
 from tests.measurements.circuits.explicit import Explicit
@@ -178,7 +179,7 @@ def test_means_by_hand():
     pair = pair_of(model)
     heads = [(0, 1), (2, 0)]
     found = circuit_faithfulness(model, *pair, circuit=heads, ablation="mean", draws=2)
-    first, test = halves(pair, 0)
+    first, test = split(pair, 0)
     own = adapt(model)
     held = {}
     for side in first:
@@ -253,9 +254,23 @@ def test_everything_and_nothing(granularity):
     assert float(values[0]) == 0.0
     assert torch.equal(found.curve[:, 0], found.empty)
     if granularity == "edges":
-        _, test = halves(pair, 0)
+        _, test = split(pair, 0)
         other = margin(icl.predict(model, test[1]).label_logits.double(), *test)
         near(found.empty, other)
+
+
+@pytest.mark.parametrize("ablation", ["resample", "mean", "zero"])
+def test_shared_demonstrations_are_run_once(ablation):
+    model = icl.planted_model(circuit="heads")
+    pair = icl.build_prompt_pairs(icl.planted_task(), model, shots=1, n=24)
+    auto, whole = (
+        circuit_faithfulness(model, *pair, circuit=[(1, 0), (4, 1)], ablation=ablation, path=path)
+        for path in ("auto", "whole")
+    )
+    near(auto.alone, whole.alone)
+    near(auto.random_cut, whole.random_cut)
+    stored = Stored.of_counterfactuals({}, pair) if ablation == "resample" else None
+    assert stored is None or common_prefix(pair[0]) <= stored.common < int(pair[0].lengths.min())
 
 
 def test_edges_of_nodes_are_nodes():
