@@ -100,8 +100,11 @@ ELSEWHERE = table("""
     explore:explorer
     fit_jacobian_lens:lenses fit_tuned_lens:lenses gain:measurements.accuracy.gain lens_table:lenses
     matching_by_layer:measurements.heads.matching_by_layer pairs_from_text:prompts
-    planted_model:planted planted_task:planted prompts_from_text:prompts remote_model:models
+    planted_model:planted planted_task:planted prompts_from_text:prompts
+    rationale_answers:measurements.rationales.rationale_answers
+    rationale_use:measurements.rationales.rationale_use remote_model:models
     saliency_check:measurements.causal.saliency_check
+    write_rationales:measurements.generation.rationales
 """)
 """Further names available here, each with the module it belongs to."""
 

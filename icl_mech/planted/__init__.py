@@ -23,6 +23,7 @@ from icl_mech.planted.model import (
 )
 from icl_mech.planted.nonsense import nonsense_labels
 from icl_mech.planted.nulls import NULLS, NullNetwork, null_model
+from icl_mech.planted.rationales import rationale_model, rationale_task
 from icl_mech.planted.words import LABELS, planted_task
 
 __all__ = [
@@ -45,4 +46,6 @@ __all__ = [
     "null_model",
     "planted_model",
     "planted_task",
+    "rationale_model",
+    "rationale_task",
 ]

@@ -23,6 +23,7 @@ import torch
 
 import icl_mech as icl
 from icl_mech.metrics import Interval, wilson_interval
+from icl_mech.planted.rationales import KINDS, rationale_model, rationale_task
 from icl_mech.results.judging import Status
 from tests.benchmarks.null_rates import NULLS, network
 
@@ -76,7 +77,34 @@ class Judged(NamedTuple):
     must: tuple[str, ...] = ()
 
 
-CLAIMS: dict[str, Judged] = {}
+def _with_rationales(measured: Callable[..., Any]) -> Callable[[Drawn], Status]:
+    """Status of a measurement of rationales, on `rationale_task`."""
+
+    def status(drawn: Drawn) -> Status:
+        untrained = drawn.name not in KINDS
+        model = rationale_model("carries" if untrained else drawn.name, seed=drawn.seed)  # type: ignore[arg-type]
+        model = icl.untrained(model, seed=drawn.seed) if untrained else model
+        how: dict[str, Any] = {"shots": 1, "n": N, "seed": drawn.seed}
+        prompts = icl.build_prompts(rationale_task(), model, demonstrations="per_prompt", **how)
+        found: Status = measured(model, prompts, progress=False).status
+        return found
+
+    return status
+
+
+CLAIMS: dict[str, Judged] = {
+    # `switch` and `alarm` need a rationale, too: it makes the answer more probable, but does not carry it.
+    "the rationale makes the right answer more probable": Judged(
+        _with_rationales(icl.rationale_answers),
+        must_not=("decorative", "untrained rationales"),
+        must=("carries", "switch", "alarm"),
+    ),
+    "the rationale carries part of the answer": Judged(
+        _with_rationales(icl.rationale_use),
+        must_not=("decorative", "switch", "alarm", "untrained rationales"),
+        must=("carries",),
+    ),
+}
 
 
 def place_of(folder: Path, claim: str, drawn: Drawn) -> Path:

@@ -83,6 +83,11 @@ class RationaleAnswersResult(Result):
         return tuple(range(1, self.log_prob.shape[1]))
 
     @property
+    def last_layer(self) -> int:
+        """Index of the last entry that the lens reads; 0 if it was not read."""
+        return 0 if self.lens_log_prob is None else self.lens_log_prob.shape[-1] - 1
+
+    @property
     def chance(self) -> float:
         """Accuracy of guessing."""
         return 1 / max(1, len(self.labels))
