@@ -14,11 +14,9 @@ CONTEXTS = {
     "other": "of another class",
     "shuffled": "sentences shuffled",
     "demonstrations": "exchanged in demonstrations",
-}
-CUT = {
-    "rationale": "rationale → answer",
-    "text": "text → answer",
-    "text to rationale": "text → rationale",
+    "cut rationale": "cut: rationale → answer",
+    "cut text": "cut: text → answer",
+    "cut text to rationale": "cut: text → rationale",
 }
 
 
@@ -43,21 +41,20 @@ def drawing(result: RationaleUseResult, show: str = "losses") -> Bars:
             levels=levels,
         )
     has_control = bool(result.random.shape[-1])
-    lost, cut = result.sel("loss"), result.sel("cut_loss")
+    lost = result.sel("loss")
     random = result.sel("random_loss") if has_control else None
 
     def laid(end: str) -> Float[Tensor, "row series"]:
-        of_contexts, of_cuts = (getattr(samples, end).double() for samples in (lost, cut))
-        columns = [torch.cat([of_contexts, of_cuts])]
+        columns = [getattr(lost, end).double()]
         if random is not None:
-            nothing = torch.full_like(of_contexts, torch.nan)
-            columns.append(torch.cat([nothing, getattr(random, end).double()]))
+            columns.append(torch.full_like(columns[0], torch.nan))
+            columns[1][-len(result.paths) :] = getattr(random, end).double()
         return torch.stack(columns, 1)
 
     meanings: tuple[Meaning, ...] = ("label", "reference")
     return Bars(
         "What the answer loses without its rationale",
-        (*(CONTEXTS[c] for c in result.changes), *(f"cut: {CUT[p]}" for p in result.paths)),
+        tuple(CONTEXTS[change] for change in result.changes),
         ("changed or cut", "random edges")[: 1 + has_control],
         *(laid(end) for end in ("values", "low", "high")),
         y_title=lost.unit,

@@ -6,8 +6,9 @@
 * with the rationale of another query of another class (*other*), and with its sentences in another order (*shuffled*);
 * with the demonstrations' rationales exchanged instead (*demonstrations*);
 * with attention knocked out (`Cut`, masked before the softmax) in all or given layers: from the query's rationale
-  (*rationale*) or its text (*text*) to everything after the rationale, the target included, and from its text to its
-  rationale (*text to rationale*). The control of each cuts as many other edges of about the same lengths into every row.
+  (*cut rationale*) or its text (*cut text*) to everything after the rationale, the target included, and from its text to
+  its rationale (*cut text to rationale*). The control of each cuts as many other edges of about the same lengths into
+  every row.
 
 The claim that the rationale carries part of the answer needs all of: a gain that is clearly more than a tenth of the loss
 without a rationale; a loss beyond random edges when the rationale is cut off; a loss with another class's rationale; and,
@@ -54,7 +55,7 @@ from icl_mech.results.wording import listed
 LEAST = 0.1
 """Fraction of the loss without a rationale that its gain must clearly exceed."""
 
-PATHS = ("rationale", "text", "text to rationale")
+PATHS = ("cut rationale", "cut text", "cut text to rationale")
 """Edges that are cut: from the query's rationale or text to the answer, and from its text to its rationale."""
 
 LOST = Definition(
@@ -67,10 +68,9 @@ LOST = Definition(
 
 FOLLOWED = Definition(
     "move to the other class",
-    r"\frac{1}{N} \sum_n \log P_{\text{other}}(c_n) - \frac{1}{C - 2} \sum_{c \neq c_n, y_n} \log P_{\text{other}}(c) "
-    r"- \left[\log P(c_n) - \frac{1}{C - 2} \sum_{c \neq c_n, y_n} \log P(c)\right]",
-    "Change, with the rationale of another query of class c_n, of that class's log-probability beyond the mean change of the "
-    "other wrong classes; for C of at least 3.",
+    r"\frac{1}{N} \sum_n \Delta_n(c_n) - \frac{1}{C - 2} \sum_{c \neq c_n, y_n} \Delta_n(c)",
+    "Change Δ of a class's log-probability with the rationale of another query: that of the class c_n of this query, beyond "
+    "the mean change of the other wrong classes; for C of at least 3.",
 )
 
 
@@ -131,18 +131,13 @@ class RationaleUseResult(Result):
 
     @property
     def changes(self) -> tuple[str, ...]:
-        """The contexts other than the rationale itself."""
-        return self.contexts[1:]
+        """The contexts other than the rationale itself, and the paths that are cut."""
+        return (*self.contexts[1:], *self.paths)
 
     @property
     def losses(self) -> Float[Tensor, "batch changed"]:
-        """Log-probability with the rationale minus that in the other contexts."""
-        return self.log_prob[:, :1] - self.log_prob[:, 1:]
-
-    @property
-    def cut_losses(self) -> Float[Tensor, "batch path"]:
-        """Log-probability minus that with the edges of a path cut."""
-        return self.log_prob[:, :1] - self.cut
+        """Log-probability with the rationale minus that with each change."""
+        return self.log_prob[:, :1] - torch.cat([self.log_prob[:, 1:], self.cut], 1)
 
     @property
     def random_losses(self) -> Float[Tensor, "batch path draw"]:
@@ -150,24 +145,20 @@ class RationaleUseResult(Result):
         return self.log_prob[:, :1, None] - self.random
 
     def _loss(self, name: str) -> Float[Tensor, " batch"]:
-        """Loss in a context, or with a path cut.
+        """Loss with a change.
 
         Raises:
-            ResultError: neither was measured.
+            ResultError: it was not measured.
         """
-        if name in self.changes:
-            return self.losses[:, self.changes.index(name)]
-        if name in self.paths:
-            return self.cut_losses[:, self.paths.index(name)]
-        raise ResultError(
-            f"There is no loss {name!r}; available are {listed((*self.changes, *self.paths))}."
-        )
+        if name not in self.changes:
+            raise ResultError(f"There is no loss {name!r}; available are {listed(self.changes)}.")
+        return self.losses[:, self.changes.index(name)]
 
     def lost(self, name: str) -> Interval:
-        """Loss of the correct answer's log-probability in a context or with a path cut (nats).
+        """Loss of the correct answer's log-probability with a change (nats).
 
         Raises:
-            ResultError: neither was measured.
+            ResultError: it was not measured.
         """
         return mean_interval(self._loss(name))
 
@@ -187,7 +178,7 @@ class RationaleUseResult(Result):
         """The loss as a fraction of the gain of the rationale; not-a-number where the gain is not clear.
 
         Raises:
-            ResultError: no such context or path.
+            ResultError: it was not measured.
         """
         return ratio_interval(self._loss(name), self._loss("none"))
 
@@ -202,7 +193,7 @@ class RationaleUseResult(Result):
         enough = mean_interval(self._loss("none") + LEAST * self.log_prob[:, 1])
         effects: dict[str, Interval | None] = {
             "gain": enough,
-            "cut": self.lost_beside("rationale"),
+            "cut": self.lost_beside("cut rationale"),
             "other": self.lost("other"),
         }
         if self.followed is not None:
@@ -218,13 +209,11 @@ class RationaleUseResult(Result):
         return jointly(*(measure.status for measure in self.needed))
 
     def quantities(self) -> dict[str, Quantity]:
-        """Losses by context and by path, the latter also with random edges; log-probability and accuracy by context."""
-        nats = "log-probability of the right answer (nats)"
-        lost = f"decrease of the {nats}"
+        """Losses by change, for paths also with random edges; log-probability and accuracy by context."""
+        nats, lost = "log-probability of the right answer (nats)", "loss of log-probability (nats)"
         beside = [self.lost_beside(path) for path in self.paths]
         quantities = {
             "loss": Quantity(("changed",), self.losses, unit=lost),
-            "cut_loss": Quantity(("path",), self.cut_losses, unit=lost),
             "log_prob": Quantity(("context",), self.log_prob, unit=nats),
             "accuracy": Quantity(
                 ("context",), self.right, unit="fraction of right answers", kind="outcome"
@@ -236,7 +225,10 @@ class RationaleUseResult(Result):
             low, high = torch.tensor(known, dtype=torch.float64)[:, 1:].unbind(-1)
             quantities["random_loss"] = Quantity(("path",), random, unit=lost)
             quantities["beside_random"] = Quantity(
-                ("path",), self.cut_losses - random, unit=lost, known=(low, high)
+                ("path",),
+                self.losses[:, -len(self.paths) :] - random,
+                unit=f"{lost} beyond random edges",
+                known=(low, high),
             )
         if self.followed is not None:
             unit = "log-probability beyond other wrong classes (nats)"
