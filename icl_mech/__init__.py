@@ -115,10 +115,13 @@ ELSEWHERE = table("""
     planted_model:planted
     planted_task:planted
     prompts_from_text:prompts
+    rationale_answers:measurements.rationales.rationale_answers
+    rationale_use:measurements.rationales.rationale_use
     read_circuit:measurements.circuits.files
     remote_model:models
     saliency_check:measurements.causal.saliency_check
     write_circuit:measurements.circuits.files
+    write_rationales:measurements.generation.rationales
 """)
 """Further names available here, each with the module it belongs to."""
 

@@ -57,6 +57,7 @@ from icl_mech.measurements.confusion.confusion import ConfusionResult
 from icl_mech.measurements.extraction.extraction import ExtractionResult
 from icl_mech.measurements.generation.generate import GenerateResult
 from icl_mech.measurements.generation.over_trust import OverTrust
+from icl_mech.measurements.generation.rationales import write_rationales as write_rationales
 from icl_mech.measurements.heads.ablation import AblationResult
 from icl_mech.measurements.heads.false_induction import FalseInductionResult
 from icl_mech.measurements.heads.head_attention import HeadAttentionResult
@@ -72,6 +73,8 @@ from icl_mech.measurements.lens.fitted import FittedLens
 from icl_mech.measurements.lens.lens_table import LensTableResult
 from icl_mech.measurements.lens.logit_lens import LogitLensResult
 from icl_mech.measurements.predictions import Predictions
+from icl_mech.measurements.rationales.rationale_answers import RationaleAnswersResult
+from icl_mech.measurements.rationales.rationale_use import RationaleUseResult
 from icl_mech.measurements.reweighting.evaluate_reweighting import ReweightingResult
 from icl_mech.measurements.reweighting.reweighting import fit_reweighting as fit_reweighting
 from icl_mech.measurements.saliency.flow import FlowScores
@@ -734,7 +737,7 @@ def head_attention(
     heads: Sequence[tuple[int, int]] | None = ...,
     *,
     first: int | None = ...,
-    row: Literal['target', 'label_word', 'demo_text', 'query_text', 'format', 'narrative', 'bos', 'all'] | int = ...,
+    row: Literal['target', 'label_word', 'demo_text', 'query_text', 'rationale', 'format', 'narrative', 'bos', 'all'] | int = ...,
     demo: int | None = ...,
     interventions: Sequence[Intervention] = ...,
     batch_size: int | None = ...,
@@ -1738,7 +1741,7 @@ def lens_table(
     model: Any,
     prompts: PromptBatch,
     *,
-    positions: Literal['target', 'label_word', 'demo_text', 'query_text', 'format', 'narrative', 'bos', 'all'] | Sequence[int] | None = ...,
+    positions: Literal['target', 'label_word', 'demo_text', 'query_text', 'rationale', 'format', 'narrative', 'bos', 'all'] | Sequence[int] | None = ...,
     demo: int | None = ...,
     first: int | None = ...,
     k: int = ...,
@@ -1816,6 +1819,8 @@ def one_false_demonstration(
     places: Sequence[int] | None = ...,
     lens: FittedLens | None = ...,
     seed: int = ...,
+def rationale_answers(
+    lens: bool = ...,
     interventions: Sequence[Intervention] = ...,
     batch_size: int | None = ...,
     memory: str | int | None = ...,
@@ -1832,6 +1837,13 @@ def one_false_demonstration(
         places: Places of the false demonstration, from 0, in prompt order; None: all.
         lens: A fitted lens that maps every entry but the last; None: the logit lens.
         seed: Seed of the false labels, of the exchanged texts, and of the halves of the early exit.
+) -> RationaleAnswersResult:
+    r"""The answer after each sentence of the query's rationale, at the output and by layer.
+
+    Costs one forward pass over the prompts for each number of sentences, 0 included.
+
+        prompts: With rationales and answers.
+        lens: Read every layer with the logit lens.
         interventions: Applied in every pass, before those of the measurement itself.
         batch_size: Maximum number of rows (prompts) of a pass, for each variant that is run.
         memory: Budget such as `"8GB"`, or `"auto"`: half of the free memory; prompts that do not fit are
@@ -1845,6 +1857,45 @@ def one_false_demonstration(
         RunError: a place that prompts do not have, or a lens of another model.
 
     Source: arXiv 2603.04464.
+        PromptError: prompts without answers, or whose rationales are missing or cannot be cut off.
+    """
+
+def rationale_use(
+    model: Any,
+    prompts: PromptBatch,
+    *,
+    layers: Sequence[int] | None = ...,
+    mode: Literal['mask', 'zero'] = ...,
+    draws: int = ...,
+    seed: int = ...,
+    interventions: Sequence[Intervention] = ...,
+    batch_size: int | None = ...,
+    memory: str | int | None = ...,
+    path: Literal['auto', 'whole'] = ...,
+    progress: bool | None = ...,
+) -> RationaleUseResult:
+    r"""Is the answer read from the rationale? Rationales left out, exchanged, and cut off from the answer.
+
+    Costs one forward pass over the prompts for each context (up to five), each path (three) and each draw of random edges
+    for each path.
+
+    Args:
+        model: TransformerBridge, HookedTransformer or adapted model.
+        prompts: With rationales and answers.
+        layers: Layers in which attention is knocked out; None: all.
+        mode: `mask` (before softmax) or `zero` (after).
+        draws: Number of draws of random edges; without any, nothing can be claimed.
+        seed: Seed of draws, exchanged rationales and orders of sentences.
+        interventions: Applied in every pass, before those of the measurement itself.
+        batch_size: Maximum number of rows (prompts) of a pass, for each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of the free memory; prompts that do not fit are
+            rejected.
+        path: `auto`, or `whole`: every position of every prompt is computed.
+        progress: Show a progress bar; None: only in a notebook or a terminal.
+
+    Raises:
+        PromptError: prompts without answers or rationales, that cannot be rewritten, or of one class only; rationales so
+            long that there are no random edges for a control, unless `draws=0`.
     """
 
 def saliency_check(

@@ -61,6 +61,8 @@ from icl_mech.measurements.lens.compare_lenses import CompareLenses
 from icl_mech.measurements.lens.lens_table import LensTable
 from icl_mech.measurements.lens.logit_lens import LogitLens
 from icl_mech.measurements.predictions import Predict
+from icl_mech.measurements.rationales.rationale_answers import RationaleAnswers
+from icl_mech.measurements.rationales.rationale_use import RationaleUse
 from icl_mech.measurements.reweighting.evaluate_reweighting import EvaluateReweighting
 from icl_mech.measurements.reweighting.reweighting import Reweighting
 from icl_mech.measurements.saliency.flow import Flow
@@ -114,6 +116,8 @@ __all__ = [
     "PairMeasurement",
     "Pass",
     "Predict",
+    "RationaleAnswers",
+    "RationaleUse",
     "Reweighting",
     "SaliencyCheck",
     "SaliencyMaps",

@@ -48,6 +48,8 @@ from icl_mech.measurements.lens.lens_table import LensTableResult
 from icl_mech.measurements.lens.logit_lens import LogitLensResult
 from icl_mech.measurements.lens.top_words import TopWordsResult
 from icl_mech.measurements.predictions import Predictions
+from icl_mech.measurements.rationales.rationale_answers import RationaleAnswersResult
+from icl_mech.measurements.rationales.rationale_use import RationaleUseResult
 from icl_mech.measurements.reweighting.evaluate_reweighting import ReweightingResult
 from icl_mech.measurements.saliency.flow import FlowScores
 from icl_mech.measurements.saliency.saliency_maps import SaliencyMapsResult
@@ -102,6 +104,8 @@ class Parts:
     one_false_demonstration: OneFalseDemonstrationResult
     predictions: Predictions
     published: PublishedNumbers
+    rationale_answers: RationaleAnswersResult
+    rationale_use: RationaleUseResult
     reweighting: ReweightingResult
     saliency_check: SaliencyCheckResult
     saliency_maps: SaliencyMapsResult
@@ -196,6 +200,10 @@ class Parts:
     def __getitem__(self, key: Literal["predictions"]) -> Predictions: ...
     @overload
     def __getitem__(self, key: Literal["published"]) -> PublishedNumbers: ...
+    @overload
+    def __getitem__(self, key: Literal["rationale_answers"]) -> RationaleAnswersResult: ...
+    @overload
+    def __getitem__(self, key: Literal["rationale_use"]) -> RationaleUseResult: ...
     @overload
     def __getitem__(self, key: Literal["reweighting"]) -> ReweightingResult: ...
     @overload

@@ -33,6 +33,7 @@ from icl_mech.measurements.heads.task_heads import TaskHeads
 from icl_mech.measurements import CircuitFaithfulness
 >>>>>>> circuit
 from icl_mech.metrics import Interval, wilson_interval
+<<<<<<< HEAD
 from icl_mech.planted.heads import (
     FALSE_INDUCTION_HEADS,
     FUNCTION_VECTOR_HEADS,
@@ -41,6 +42,9 @@ from icl_mech.planted.heads import (
     LEARNING_HEAD,
 )
 from icl_mech.planted.model import READING_HEAD
+=======
+from icl_mech.planted.rationales import KINDS, rationale_model, rationale_task
+>>>>>>> rationale
 from icl_mech.results.judging import Status
 from tests.benchmarks.null_rates import NULLS, network
 
@@ -94,6 +98,7 @@ class Judged(NamedTuple):
     must: tuple[str, ...] = ()
 
 
+<<<<<<< HEAD
 CARRYING: dict[str, tuple[tuple[int, int], ...]] = {
     "anchors": (READING_HEAD,),
     "heads": (*FUNCTION_VECTOR_HEADS, *INDUCTION_HEADS, *FALSE_INDUCTION_HEADS),
@@ -345,6 +350,8 @@ CLAIMS |= {
 }
 
 
+=======
+>>>>>>> rationale
 def _with_rationales(measured: Callable[..., Any]) -> Callable[[Drawn], Status]:
     """Status of a measurement of rationales, on `rationale_task`."""
 
@@ -360,7 +367,11 @@ def _with_rationales(measured: Callable[..., Any]) -> Callable[[Drawn], Status]:
     return status
 
 
+<<<<<<< HEAD
 CLAIMS |= {
+=======
+CLAIMS: dict[str, Judged] = {
+>>>>>>> rationale
     # `switch` and `alarm` need a rationale, too: it makes the answer more probable, but does not carry it.
     "the rationale makes the right answer more probable": Judged(
         _with_rationales(icl.rationale_answers),
