@@ -1616,6 +1616,7 @@ def function_vector_by_demonstration(
     *,
     heads: Sequence[tuple[int, int]] | None = ...,
     k: int = ...,
+    mean: Literal['all', 'class'] | None = ...,
     layer: int | None = ...,
     draws: int = ...,
     seed: int = ...,
@@ -1637,6 +1638,9 @@ def function_vector_by_demonstration(
             mean effect on the logit difference (`head_mediation`) on a half of the prompts with true and with shuffled
             label words; the other half is measured.
         k: Number of heads that are chosen.
+        mean: Mean outputs by which they are chosen, see `head_mediation`: over `all` queries as published, or those of
+            the same `class`, which also chooses heads whose output depends on the query; None: `class` where prompts
+            have classes.
         layer: Block to whose output vectors are added in queries without demonstrations; None: a third of the way
             through the model.
         draws: Number of draws of random heads.
@@ -1819,8 +1823,6 @@ def one_false_demonstration(
     places: Sequence[int] | None = ...,
     lens: FittedLens | None = ...,
     seed: int = ...,
-def rationale_answers(
-    lens: bool = ...,
     interventions: Sequence[Intervention] = ...,
     batch_size: int | None = ...,
     memory: str | int | None = ...,
@@ -1837,13 +1839,6 @@ def rationale_answers(
         places: Places of the false demonstration, from 0, in prompt order; None: all.
         lens: A fitted lens that maps every entry but the last; None: the logit lens.
         seed: Seed of the false labels, of the exchanged texts, and of the halves of the early exit.
-) -> RationaleAnswersResult:
-    r"""The answer after each sentence of the query's rationale, at the output and by layer.
-
-    Costs one forward pass over the prompts for each number of sentences, 0 included.
-
-        prompts: With rationales and answers.
-        lens: Read every layer with the logit lens.
         interventions: Applied in every pass, before those of the measurement itself.
         batch_size: Maximum number of rows (prompts) of a pass, for each variant that is run.
         memory: Budget such as `"8GB"`, or `"auto"`: half of the free memory; prompts that do not fit are
@@ -1857,6 +1852,35 @@ def rationale_answers(
         RunError: a place that prompts do not have, or a lens of another model.
 
     Source: arXiv 2603.04464.
+    """
+
+def rationale_answers(
+    model: Any,
+    prompts: PromptBatch,
+    *,
+    lens: bool = ...,
+    interventions: Sequence[Intervention] = ...,
+    batch_size: int | None = ...,
+    memory: str | int | None = ...,
+    path: Literal['auto', 'whole'] = ...,
+    progress: bool | None = ...,
+) -> RationaleAnswersResult:
+    r"""The answer after each sentence of the query's rationale, at the output and by layer.
+
+    Costs one forward pass over the prompts for each number of sentences, 0 included.
+
+    Args:
+        model: TransformerBridge, HookedTransformer or adapted model.
+        prompts: With rationales and answers.
+        lens: Read every layer with the logit lens.
+        interventions: Applied in every pass, before those of the measurement itself.
+        batch_size: Maximum number of rows (prompts) of a pass, for each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of the free memory; prompts that do not fit are
+            rejected.
+        path: `auto`, or `whole`: every position of every prompt is computed.
+        progress: Show a progress bar; None: only in a notebook or a terminal.
+
+    Raises:
         PromptError: prompts without answers, or whose rationales are missing or cannot be cut off.
     """
 

@@ -23,11 +23,8 @@ from icl_mech.planted.model import (
 )
 from icl_mech.planted.nonsense import nonsense_labels
 from icl_mech.planted.nulls import NULLS, NullNetwork, null_model
-<<<<<<< HEAD
-from icl_mech.planted.task import TASK_LEARNING_HEADS, TASK_RECOGNITION_HEADS
-=======
 from icl_mech.planted.rationales import rationale_model, rationale_task
->>>>>>> rationale
+from icl_mech.planted.task import TASK_LEARNING_HEADS, TASK_RECOGNITION_HEADS
 from icl_mech.planted.words import LABELS, planted_task
 
 __all__ = [

@@ -53,6 +53,7 @@ from icl_mech.measurements.rationales.rationale_use import RationaleUseResult
 from icl_mech.measurements.reweighting.evaluate_reweighting import ReweightingResult
 from icl_mech.measurements.saliency.flow import FlowScores
 from icl_mech.measurements.saliency.saliency_maps import SaliencyMapsResult
+from icl_mech.measurements.stability.stability import StabilityResult
 from icl_mech.results import Result
 from icl_mech.studies.published import PublishedNumbers
 from icl_mech.studies.untrained import UntrainedFlow
@@ -111,6 +112,7 @@ class Parts:
     saliency_maps: SaliencyMapsResult
     span_flow: SpanFlowResult
     span_saliency: SpanFlowResult
+    stability: StabilityResult
     steer: SteerResult
     suppression: SuppressionResult
     task_heads: TaskHeadsResult
@@ -214,6 +216,8 @@ class Parts:
     def __getitem__(self, key: Literal["span_flow"]) -> SpanFlowResult: ...
     @overload
     def __getitem__(self, key: Literal["span_saliency"]) -> SpanFlowResult: ...
+    @overload
+    def __getitem__(self, key: Literal["stability"]) -> StabilityResult: ...
     @overload
     def __getitem__(self, key: Literal["steer"]) -> SteerResult: ...
     @overload

@@ -20,20 +20,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from icl_mech.planted.rationales import KINDS, rationale_model, rationale_task
 
 import icl_mech as icl
-<<<<<<< HEAD
 from icl_mech.measurements import CircuitFaithfulness, DemonstrationSteering, Stability
 from icl_mech.measurements.by_demonstration.one_false_demonstration import (
     OneFalseDemonstrationResult,
 )
 from icl_mech.measurements.heads.task_heads import TaskHeads
-=======
-from icl_mech.measurements import CircuitFaithfulness
->>>>>>> circuit
 from icl_mech.metrics import Interval, wilson_interval
-<<<<<<< HEAD
 from icl_mech.planted.heads import (
     FALSE_INDUCTION_HEADS,
     FUNCTION_VECTOR_HEADS,
@@ -42,11 +36,10 @@ from icl_mech.planted.heads import (
     LEARNING_HEAD,
 )
 from icl_mech.planted.model import READING_HEAD
-=======
 from icl_mech.planted.rationales import KINDS, rationale_model, rationale_task
->>>>>>> rationale
 from icl_mech.results.judging import Status
 from tests.benchmarks.null_rates import NULLS, network
+from tests.measurements.by_demonstration.cases import routed_model
 
 N = 24
 PLACE = Path("docs") / "benchmarks" / "measurement_rates.md"
@@ -57,7 +50,7 @@ class Drawn:
     """A network of its number, with its prompts.
 
     Attributes:
-        name: Of `NULLS`, or a circuit of `planted_model`.
+        name: Of `NULLS`, a circuit of `planted_model`, or `routed` (`routed_model` of the tests).
         seed: Its number.
     """
 
@@ -69,6 +62,8 @@ class Drawn:
         """The network."""
         if self.name in NULLS:
             return network(NULLS[self.name], self.seed)
+        if self.name == "routed":
+            return routed_model(self.seed)
         return icl.planted_model(circuit=self.name, seed=self.seed)  # type: ignore[arg-type]
 
     def prompts(self, **options: Any) -> icl.PromptBatch:
@@ -98,44 +93,7 @@ class Judged(NamedTuple):
     must: tuple[str, ...] = ()
 
 
-<<<<<<< HEAD
-CARRYING: dict[str, tuple[tuple[int, int], ...]] = {
-    "anchors": (READING_HEAD,),
-    "heads": (*FUNCTION_VECTOR_HEADS, *INDUCTION_HEADS, *FALSE_INDUCTION_HEADS),
-    "lessons": (GATHERING_HEAD, LEARNING_HEAD),
-}
-"""Heads that carry what false demonstrations change."""
-
-NOISE: dict[str, tuple[tuple[int, int], ...]] = {
-    "anchors": ((1, 0), (3, 0), (5, 1)),
-    "heads": ((1, 1), (2, 0), (4, 0)),
-    "lessons": ((1, 0), (2, 1), (5, 1)),
-    "untrained": ((1, 0), (3, 0), (5, 1)),
-}
-"""Noise heads of the planted circuits, and any heads of a network that learned nothing."""
-
-
-def circuit_of(drawn: Drawn, heads: Sequence[tuple[int, int]] | None) -> Status:
-    """Whether heads, or those that EAP-IG selects, carry more of the answer than random ones."""
-    measurement = CircuitFaithfulness(circuit=heads, fractions=(), seed=drawn.seed)
-    return measurement(drawn.model, *drawn.pair(), progress=False).status
-
-
-CLAIMS: dict[str, Judged] = {
-    "Circuit, carrying heads": Judged(
-        lambda drawn: circuit_of(drawn, CARRYING[drawn.name]), (), tuple(CARRYING)
-    ),
-    "Circuit, noise heads": Judged(
-        lambda drawn: circuit_of(drawn, NOISE[drawn.name]), tuple(NOISE)
-    ),
-    # Others may: with decorative label words and the copier, heads carry what false demonstrations change, however little,
-    # and in `reads the query` false labels draw attention off the query.
-    "Circuit by EAP-IG": Judged(
-        lambda drawn: circuit_of(drawn, None),
-        ("untrained", "prior only", "decorative, 0"),
-        tuple(CARRYING),
-    ),
-}
+CLAIMS: dict[str, Judged] = {}
 
 QUIET: dict[str, Any] = {"progress": False, "batch_size": 64}
 
@@ -350,8 +308,6 @@ CLAIMS |= {
 }
 
 
-=======
->>>>>>> rationale
 def _with_rationales(measured: Callable[..., Any]) -> Callable[[Drawn], Status]:
     """Status of a measurement of rationales, on `rationale_task`."""
 
@@ -367,11 +323,7 @@ def _with_rationales(measured: Callable[..., Any]) -> Callable[[Drawn], Status]:
     return status
 
 
-<<<<<<< HEAD
 CLAIMS |= {
-=======
-CLAIMS: dict[str, Judged] = {
->>>>>>> rationale
     # `switch` and `alarm` need a rationale, too: it makes the answer more probable, but does not carry it.
     "the rationale makes the right answer more probable": Judged(
         _with_rationales(icl.rationale_answers),
