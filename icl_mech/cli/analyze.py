@@ -1,6 +1,7 @@
 """`icl-mech analyze`: a study of one model on one task."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -24,6 +25,7 @@ from icl_mech.errors import RunError, near_matches
 from icl_mech.names import is_address
 
 if TYPE_CHECKING:
+    from icl_mech.measurements import LogitLens
     from icl_mech.studies.study import Study
 
 _STUDY = "Study"
@@ -104,6 +106,14 @@ def analyze(
             "'2 min'; a note says what was left out.",
         ),
     ] = None,
+    lens: Annotated[
+        Path | None,
+        typer.Option(
+            rich_help_panel=_STUDY,
+            metavar="FOLDER",
+            help="Also read the layers through a fitted lens, a saved or a published one.",
+        ),
+    ] = None,
     own: OwnOptions,
     model: ModelOptions,
     task: TaskOptions,
@@ -139,6 +149,12 @@ def analyze(
         raise typer.BadParameter(
             f"the study {chosen.name} needs a file of texts.", param_hint="--texts"
         )
+    if lens is not None and chosen.pair:
+        raise typer.BadParameter(
+            f"the study {chosen.name} compares true with false demonstrations and reads layers by the logit lens; "
+            "use icl-mech measure layer-accuracy --lens, or early-exit --lens.",
+            param_hint="--lens",
+        )
     if chosen.name == "default" and prompts.demonstrations is None:
         # Flow needs no shared demonstrations; without them its interval holds beyond a single set.
         prompts = replace(prompts, demonstrations="per_prompt")
@@ -148,7 +164,7 @@ def analyze(
             loaded,
             built,
             study=study,
-            measurements=besides,
+            measurements=[*besides, *_through(lens, loaded)],
             loss=loss,
             reduction=reduction,
             nulls=nulls,
@@ -161,13 +177,23 @@ def analyze(
         )
 
     job = Job(model, task, prompts, run, output, command_line(context), texts)
-    parts = [*chosen.parts, *(given.name for given in besides)]
+    parts = [*chosen.parts, *(given.name for given in besides), *(["logit_lens"] if lens else [])]
     job.do(
         work,
         pair=chosen.pair,
         name="analysis",
         parts=[*parts, *(f"{NULLS}{name}" for name in parts)],
     )
+
+
+def _through(folder: Path | None, model: Any) -> "list[LogitLens]":
+    """The readout of the layers through the lens in a folder."""
+    if folder is None:
+        return []
+    from icl_mech.measurements import LogitLens
+    from icl_mech.measurements.lens.fitted import FittedLens
+
+    return [LogitLens(lens=icl.load(folder, model, kind=FittedLens))]
 
 
 def _width(text: str) -> float | dict[str, float]:

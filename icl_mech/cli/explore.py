@@ -17,6 +17,7 @@ from icl_mech.tasks import Task
 if TYPE_CHECKING:
     import icl_mech as icl
     from icl_mech.explorer import Explorer, Server
+    from icl_mech.measurements.lens.fitted import FittedLens
 
 ADDRESS = "address.json"
 """File in the folder with port and token, so that an open page finds the server again."""
@@ -60,6 +61,13 @@ def explore(
         str | None,
         typer.Option(help="Shared state to open: a file, a saved page, or a line of text."),
     ] = None,
+    lens: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Fitted lens to read layers through: a saved or published one; default: the logit lens.",
+        ),
+    ] = None,
     save_page: Annotated[
         Path | None,
         typer.Option(
@@ -79,7 +87,15 @@ def explore(
     prompts = built_texts(loaded, texts) if chosen is None else chosen
     with waiting("Opening the explorer ...", quiet=False):
         view = _opened(
-            loaded, prompts, out, state=state, shots=shots, n=n, seed=seed, threads=threads
+            loaded,
+            prompts,
+            out,
+            state=state,
+            shots=shots,
+            n=n,
+            seed=seed,
+            threads=threads,
+            lens=None if lens is None else _lens(lens, loaded),
         )
     if save_page is not None:
         with waiting("Measuring what the page shows ...", quiet=False):
@@ -105,6 +121,14 @@ def _leading(place: Path, url: str) -> str:
     file.touch(mode=0o600)
     file.write_text(f'<meta http-equiv="refresh" content="0; url={url}">', encoding="utf-8")
     return file.as_uri()
+
+
+def _lens(folder: Path, model: object) -> "FittedLens":
+    """The lens in a folder, for this model."""
+    import icl_mech as icl
+    from icl_mech.measurements.lens.fitted import FittedLens
+
+    return icl.load(folder, model, kind=FittedLens)
 
 
 def _opened(

@@ -4,8 +4,9 @@ One command for each measurement of `icl_mech.measurements`, made from its datac
 """
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -95,7 +96,7 @@ def own(
             "give at least one, such as my_module:MyMeasurement.", param_hint="--measurement"
         )
     job = Job(model, task, prompts, run, output, command_line(context), texts)
-    _measured(job, chosen, {}, "own")
+    _measured(job, lambda loaded: chosen, chosen, {}, "own")
 
 
 def measuring(name: str, kind: Kind, variants: list[Variant]) -> Command:
@@ -114,10 +115,17 @@ def measuring(name: str, kind: Kind, variants: list[Variant]) -> Command:
         own: Annotated[Any, "values of the variants"],
     ) -> None:
         words = {variant.field: variant.option for variant in variants}
+        more = own_measurements(besides)
+        published = {field: place for field, place in own.items() if isinstance(place, Path)}
         with in_options(words):
-            measurement = kind(**own)
+            ready = [] if published else [kind(**own)]
+
+        def chosen(loaded: Any) -> list[AnyMeasurement[Any, Any]]:
+            lenses = {field: icl.load(place, loaded) for field, place in published.items()}
+            return [*(ready or [kind(**own | lenses)]), *more]
+
         job = Job(model, task, prompts, run, output, command_line(context), texts)
-        _measured(job, [measurement, *own_measurements(besides)], words, name)
+        _measured(job, chosen, [kind, *more], words, name)
 
     def command(**given: Any) -> None:
         values = {
@@ -136,19 +144,25 @@ def measuring(name: str, kind: Kind, variants: list[Variant]) -> Command:
 
 
 def _measured(
-    job: Job, chosen: list[AnyMeasurement[Any, Any]], words: dict[str, str], name: str
+    job: Job,
+    chosen: Callable[[Any], list[AnyMeasurement[Any, Any]]],
+    kinds: Sequence[AnyMeasurement[Any, Any] | Kind],
+    words: dict[str, str],
+    name: str,
 ) -> None:
-    """Run the measurements; errors name the options that variants came from."""
+    """Run the measurements for the loaded model; errors name the options that variants came from."""
 
     def work(loaded: Any, built: Prompts, options: dict[str, Any]) -> icl.Analysis:
         with in_options(words):
-            return icl.measure(loaded, built, *chosen, **options)
+            return icl.measure(loaded, built, *chosen(loaded), **options)
 
     sides = (
-        isinstance(measurement, PairMeasurement) or getattr(measurement, "side", None)
-        for measurement in chosen
+        isinstance(kind, PairMeasurement)
+        or is_kind(kind, PairMeasurement)
+        or getattr(kind, "side", None)
+        for kind in kinds
     )
-    job.do(work, pair=any(sides), name=name, parts=[measurement.name for measurement in chosen])
+    job.do(work, pair=any(sides), name=name, parts=[kind.name for kind in kinds])
 
 
 def summary_of(kind: Kind) -> str:

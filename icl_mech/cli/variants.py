@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, Field, dataclass, fields
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -18,6 +19,7 @@ from icl_mech.checking import AtLeast, Head
 from icl_mech.errors import near_matches
 from icl_mech.measurements import AnyMeasurement
 from icl_mech.measurements.lens.fitted import FittedLens
+from icl_mech.measurements.lens.published import is_published
 
 PANEL = "Variants"
 
@@ -162,7 +164,7 @@ def text_form(hint: Any) -> TextForm | None:
     if hint == Head:
         return TextForm(_head, "LAYER.HEAD")
     if hint is FittedLens:
-        return TextForm(FittedLens.load, "FOLDER")
+        return TextForm(_lens, "FOLDER")
     origin, args = get_origin(hint), get_args(hint)
     if origin is Annotated:
         return text_form(args[0])
@@ -174,6 +176,12 @@ def text_form(hint: Any) -> TextForm | None:
         return _list_form(args[0])
     plain = {int: TextForm(int, "NUMBER"), float: TextForm(float, "NUMBER"), str: _NAME}
     return plain.get(hint)
+
+
+def _lens(text: str) -> FittedLens | Path:
+    """A saved lens; of a published one the place, since it is read for a model."""
+    place = Path(text).expanduser()
+    return place if is_published(place) else FittedLens.load(place)
 
 
 _NAME = TextForm(str, "NAME")

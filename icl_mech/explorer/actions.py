@@ -8,6 +8,7 @@ from icl_mech.errors import RunError, near_matches
 from icl_mech.explorer.changes import KINDS, OF_DEMONSTRATIONS, OF_PROMPTS, OF_TEXTS, Change
 from icl_mech.explorer.experiment import Demo, Experiment, Query
 from icl_mech.explorer.free_text import Texts
+from icl_mech.measurements.lens.fitted import FittedLens
 from icl_mech.models import ModelInfo
 from icl_mech.tasks import Task
 from icl_mech.tasks.types import text_fault
@@ -35,6 +36,7 @@ class Stage:
         queries: The set of queries.
         first: Returns the first token of a free-form answer.
         shared: The queries had these demonstrations before they were opened here.
+        lens: Fitted lens through which layers are read; None: the logit lens.
     """
 
     task: Task | Texts
@@ -42,6 +44,7 @@ class Stage:
     queries: tuple[Query, ...]
     first: Callable[[str], object] = lambda word: word
     shared: bool = True
+    lens: FittedLens | None = None
 
     @property
     def of_texts(self) -> bool:

@@ -8,10 +8,10 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from math import isfinite
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -30,6 +30,7 @@ from icl_mech.interventions import Intervention, Patch
 from icl_mech.measurements.calibration.calibration import CONTENT_FREE
 from icl_mech.measurements.calibration.content_free import replaced
 from icl_mech.measurements.lens.components import Components, FrozenComponentReading, check_sum
+from icl_mech.measurements.lens.fitted import FittedLens
 from icl_mech.measurements.lens.residuals import LayerLensReading
 from icl_mech.measurements.saliency.flow import Flow, FlowScores
 from icl_mech.measurements.saliency.saliency_maps import SaliencyMaps, SaliencyMapsResult
@@ -54,18 +55,22 @@ DECADES = 4
 """Decades below the largest edge that saliency maps show."""
 
 
+@dataclass
 class Rows(OfEntries, Reading[Tensor]):
-    """The target's normed residual after the embedding and each block.
+    """The target's normed residual after the embedding and each block, through a fitted lens if there is one.
 
     They are unembedded later, all layers in one product: inside the hooks, the unembedding would be fetched from
     memory for every layer.
     """
 
-    target_only = True
+    lens: FittedLens | None = None
+
+    target_only: ClassVar[bool] = True
 
     def reduce(self, site: Site, activation: Tensor, segment: Segment) -> Tensor:
         """The target's row as the unembedding receives it."""
-        return segment.model.final_norm(segment.at_target(activation))
+        entry, rows = site.layer + (site.name == "resid_post"), segment.at_target(activation)
+        return LayerLensReading(lens=self.lens).as_read(segment.model, entry, rows)
 
 
 class HeadRows(Reading[Tensor]):
@@ -94,7 +99,7 @@ class Asker:
     def __init__(self, model: LanguageModel, stage: Stage) -> None:
         """Start with an empty cache."""
         self.model, self.stage = model, stage
-        self.runs = _runs(model)
+        self.runs = _runs(model, stage)
         self.board = Board(model, stage, self.filled)
         self.known: OrderedDict[tuple[object, ...], dict[str, Any]] = OrderedDict()
         self.pinned: set[Experiment] = set()
@@ -126,7 +131,7 @@ class Asker:
                 if isinstance(self.stage.task, Texts):
                     self.stage.task.forget()
                     self._prompts.clear()
-                self.runs = _runs(self.model)
+                self.runs = _runs(self.model, self.stage)
                 self.board = Board(self.model, self.stage, self.filled)
 
     # --- prompts and changes ---
@@ -347,7 +352,7 @@ class Asker:
                 normed = torch.stack(rows).to(self.model.device)
                 logits = self.model.unembed_labels(normed, labels).float().cpu()
         else:  # early rows change: run them all, after one shared prefix
-            reading = LayerLensReading(vocabulary=False)
+            reading = LayerLensReading(vocabulary=False, lens=self.stage.lens)
             (lens,) = run(self.model, asked, [reading], changes, progress=False)
             logits = lens.label_logits[:, 0]
         return logits.double().softmax(-1)
@@ -413,8 +418,8 @@ def _shown(piece: str) -> str:
     return piece if seen else visible(piece)
 
 
-def _runs(model: LanguageModel) -> Runs:
-    return Runs(model, [Rows(), FrozenComponentReading()])
+def _runs(model: LanguageModel, stage: Stage) -> Runs:
+    return Runs(model, [Rows(stage.lens), FrozenComponentReading()])
 
 
 PARTS: dict[str, Callable[..., dict[str, Any]]] = {

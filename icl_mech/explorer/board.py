@@ -132,7 +132,7 @@ class Board:
         tell: Callable[[Lenses], None],
         stop: Callable[[], bool],
     ) -> None:
-        reading = _Streamed()
+        reading = _Streamed(lens=self.stage.lens)
 
         def heard(share: float, words: str) -> None:
             done = reading.finished(self.model.info)

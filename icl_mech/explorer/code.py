@@ -64,6 +64,10 @@ def code(
     option = ", interventions=changes" if made else ""
     if made:
         lines += ["", "before = icl.predict(model, prompts)"]
+    through = ""
+    if stage.lens is not None:
+        through = ", lens=fitted"
+        lines.append(f"fitted = ...  # the {stage.lens.called} that explore() was given")
     lens, contrast = "'label_prob'", 'heads.sel("contrast")'
     names = "prompts[0]" if stage.task.is_open else "after"
     shown = f"dict(zip({names}.labels, after.label_probs[0].tolist()))"
@@ -75,7 +79,7 @@ def code(
     lines += [
         f"after = icl.predict(model, prompts{option})",
         f"print({shown})",
-        f"lens = icl.logit_lens(model, prompts{option})  # lens.sel({lens})",
+        f"lens = icl.logit_lens(model, prompts{through}{option})  # lens.sel({lens})",
         f'heads = icl.logit_lens(model, prompts, per="head"{option})  # {contrast}',
     ]
     if experiment.demos and not every:

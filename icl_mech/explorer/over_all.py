@@ -158,6 +158,7 @@ def _measured(asker: Asker, experiment: Experiment) -> Analysis:
     queries = asker.stage.queries
     prompts = experiment.prompts(asker.stage.task, asker.model, queries)
     changes = asker.changes(experiment, prompts, queries)
+    lens = LogitLens(lens=asker.stage.lens)
     return measure(
-        asker.model, prompts, Predict(), LogitLens(), interventions=changes, batch_size=TOGETHER
+        asker.model, prompts, Predict(), lens, interventions=changes, batch_size=TOGETHER
     )

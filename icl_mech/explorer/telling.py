@@ -76,4 +76,5 @@ def described(asker: Asker, history: History) -> dict[str, Any]:
         },
         "n": len(stage.queries),
         "shared": stage.shared,
+        "lens": "" if stage.lens is None else stage.lens.called,
     }

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from icl_mech._files import replace_file
+from icl_mech.checking import conformed
 from icl_mech.errors import IclMechError, PromptError, RunError
 from icl_mech.explorer.actions import Stage
 from icl_mech.explorer.asking import Asker
@@ -22,6 +23,7 @@ from icl_mech.explorer.session import Session
 from icl_mech.explorer.sharing import check, numbered, source
 from icl_mech.explorer.widget import bundle
 from icl_mech.interventions import Intervention
+from icl_mech.measurements.lens.fitted import FittedLens, check_lens
 from icl_mech.models import LanguageModel, adapt
 from icl_mech.prompts import PromptBatch, build_prompt_pairs, build_prompts
 from icl_mech.prompts.encoding import TextTokenizer
@@ -188,6 +190,7 @@ def explore(
     history: str | Path | None = None,
     state: str | Path | Mapping[str, object] | None = None,
     threads: int | None = None,
+    lens: FittedLens | None = None,
 ) -> Explorer:
     """Change a prompt or a layer by hand, and see what it does.
 
@@ -206,12 +209,15 @@ def explore(
         history: Folder written by `Explorer.save`, to continue from.
         state: Shared state to open, see `Explorer.open`.
         threads: Number of torch threads; None: as many as are fastest in a few passes at the start.
+        lens: Fitted lens through which layers are read (`fit_tuned_lens`, `load`); None: the logit lens.
 
     Raises:
         PromptError: the prompts are chats with demonstrations, or cannot be built again from their task or text.
-        RunError: the folder holds a history, or `state` is a state, of another model or task.
+        RunError: the folder holds a history, or `state` is a state, of another model or task; or a
+            lens of another model.
     """
-    adapted = adapt(model)
+    adapted, lens = adapt(model), conformed("lens", lens, FittedLens | None, RunError)
+    check_lens(lens, adapted)
     if isinstance(prompts, PromptBatch) and prompts.answer_kind == "vocabulary":
         asker, start = _read_towards_next(adapted, prompts)
     elif isinstance(prompts, PromptBatch):
@@ -219,6 +225,7 @@ def explore(
     else:
         resolved = as_task(prompts)
         asker, start = _asked(adapted, resolved, _drawn(resolved, model, shots, n or QUERIES, seed))
+    asker = asker if lens is None else Asker(adapted, replace(asker.stage, lens=lens))
     past = History([start]) if history is None else _read(Path(expanduser(history)), asker.stage)
     known = [line.replace("load_model", "icl.load_model") for line in model_line(adapted)]
     lines = (*known, f"model = ...  # {adapted.info.name}")[0], _task_line(asker.stage.task)

@@ -78,7 +78,8 @@ function lensTrack(app) {
     fill("all", [], drawn);
     const weak = !state.texts && classes.length > 0 && now?.mass?.some(mass => mass < WEAK);
     const more = all ? `true answer, mean of ${app.set.n} prompts, 95 % intervals` : state.texts ? "in the whole vocabulary" : weak ? spoken(`pale: label words hold < ${percent(WEAK)}`, state) : spoken("among the label words", state);
-    title(g.lens, state.texts ? "If the next token were read here" : "If the answer were read here", more, keys, all || !state.labels.length || state.texts ? null : control.node);
+    const through = state.lens ? `${state.lens}, ${more}` : more;
+    title(g.lens, state.texts ? "If the next token were read here" : "If the answer were read here", through, keys, all || !state.labels.length || state.texts ? null : control.node);
   }
 
   /** The numbers at an entry, for the tooltip. */

@@ -30,7 +30,7 @@ from icl_mech.measurements.accuracy.early_exit import task_name
 from icl_mech.measurements.accuracy.gain import Gained, answer_scores
 from icl_mech.measurements.base import Measurement, Options, Pass, Steps, Variants
 from icl_mech.measurements.causal.answers import check_answers
-from icl_mech.measurements.causal.side_effects import STATES, SideEffects, passages
+from icl_mech.measurements.causal.side_effects import STATES, SideEffects
 from icl_mech.measurements.causal.task_vector import TaskVector
 from icl_mech.measurements.demonstrations import (
     check_demonstrations,
@@ -45,6 +45,7 @@ from icl_mech.metrics.means import Kind, beyond_draws, mean_ends
 from icl_mech.metrics.ratios import ratio_interval
 from icl_mech.models import LanguageModel
 from icl_mech.prompts import PromptBatch, build_prompts
+from icl_mech.prompts.passages import passages
 from icl_mech.prompts.rewriting import shuffled, zero_shot
 from icl_mech.results import Definition, Quantity, Result
 from icl_mech.results.judging import Status, jointly, judged
@@ -374,7 +375,7 @@ class DemonstrationSteering(Measurement[DemonstrationSteeringResult]):
             else build_prompts(as_task(task), model, shots=1, n=len(data), seed=self.seed)
             for task in self.tasks
         ]
-        return SideEffects(tasks, passages(model, self.texts))
+        return SideEffects(tasks, passages(model.tokenizer, self.texts))
 
     def passes(self, model: LanguageModel, data: PromptBatch) -> list[Pass]:
         """Outputs of all blocks at the target, for both quarters of the training half in each context."""

@@ -116,6 +116,11 @@ class FittedLens(Result):
         """Apply the map of an entry to its residuals."""
 
     @property
+    def called(self) -> str:
+        """Its name in texts: `tuned lens` or `Jacobian lens`."""
+        return f"{self.kind if self.kind == 'tuned' else self.kind.capitalize()} lens"
+
+    @property
     def n_layers(self) -> int:
         """Number of entries with a map: one per block."""
         return next(iter(self.maps().values())).shape[0]

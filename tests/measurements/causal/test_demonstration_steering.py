@@ -12,9 +12,9 @@ import icl_mech as icl
 from icl_mech.errors import PromptError
 from icl_mech.measurements import DemonstrationSteering
 from icl_mech.measurements.causal.demonstration_steering import DemonstrationSteeringResult
-from icl_mech.measurements.causal.side_effects import NEUTRAL, passages
 from icl_mech.models import adapt
 from icl_mech.planted import null_model
+from icl_mech.prompts.passages import NEUTRAL, passages
 from icl_mech.prompts.rewriting import shuffled, zero_shot
 from tests.engine.test_paths import TASK
 from tests.measurements.causal.test_transplant import blocks
@@ -162,7 +162,7 @@ def test_a_loop_in_hugging_face_gives_the_same_numbers(family, demonstrations):
     close(result.log_prob[split.test], torch.stack(expected))
 
     pushes = [directions(vector, mixed)[place] for place in (0, 2, 3)]
-    for number, text in enumerate(passages(adapt(model), TEXTS)):
+    for number, text in enumerate(passages(adapt(model).tokenizer, TEXTS)):
         ids = torch.tensor(text.tokens[1:])
         losses = [cross_entropy(plain_run(hf, text.tokens)[0][:-1], ids)]
         for push in pushes:
@@ -308,15 +308,15 @@ def test_a_switch_is_recovered_whatever_the_labels():
 
 
 def test_texts_of_an_unknown_language_are_left_out():
-    planted = adapt(icl.planted_model())
+    planted = adapt(icl.planted_model()).tokenizer
     assert passages(planted, None) is None
     assert passages(planted, []) is None
-    assert len(passages(adapt(tiny_model("gpt2")), None)) == len(NEUTRAL)
+    assert len(passages(adapt(tiny_model("gpt2")).tokenizer)) == len(NEUTRAL)
 
 
 def test_a_text_of_one_token():
     with WORDS.raises(PromptError, "short"):
-        passages(adapt(tiny_model("gpt2")), ["good"])
+        passages(adapt(tiny_model("gpt2")).tokenizer, ["good"])
 
 
 # --- errors ---

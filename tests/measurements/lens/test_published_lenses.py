@@ -1,16 +1,24 @@
 """Lenses as tuned-lens, jlens and TransformerLens publish them: read, or refused with a reason."""
 
+import hashlib
 import json
 import os
 
+import numpy as np
 import pytest
 import torch
 from torch.testing import assert_close
 
 import icl_mech as icl
 from icl_mech.errors import ResultError, RunError
+from icl_mech.measurements import EarlyExit, LayerAccuracy
+from icl_mech.measurements.lens.published import PLACES, unembedding_hash
+from icl_mech.measurements.lens.residuals import draw_positions
+from icl_mech.models import adapt
+from icl_mech.prompts.passages import NEUTRAL, passages
+from tests.engine.test_paths import TASK
 from tests.said import Words
-from tests.tiny import tiny_model
+from tests.tiny import tiny_hf, tiny_model
 
 WORDS = Words(__file__)
 
@@ -27,6 +35,17 @@ def drawn(*shape):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(0))
 
 
+def summary_hash(weight):
+    """What tuned-lens stores of an unembedding: `tensor_hash` in its `utils.py`."""
+    return hashlib.sha256(np.array_str(weight.detach().numpy(), precision=1).encode()).hexdigest()
+
+
+def loaded(place, model):
+    """A lens whose random maps are farther from the model's output than none at all."""
+    with WORDS.warns(UserWarning, "farther"):
+        return icl.load(place, model)
+
+
 def tuned(folder, leave_out=(), **changed):
     """A folder as tuned-lens writes it, with its maps."""
     weight, bias = drawn(BLOCKS, SIZE, SIZE), drawn(BLOCKS, SIZE)
@@ -38,7 +57,7 @@ def tuned(folder, leave_out=(), **changed):
         "num_hidden_layers": BLOCKS,
         "bias": True,
         "base_model_revision": None,
-        "unembed_hash": "0",
+        "unembed_hash": summary_hash(tiny_hf("gpt2").lm_head.weight),
         "lens_type": "linear_tuned_lens",
     }
     folder.mkdir()
@@ -59,7 +78,7 @@ def jacobian(file, rows=range(BLOCKS - 1), size=SIZE, **more):
 
 def test_a_tuned_lens(model, tmp_path):
     weight, bias = tuned(tmp_path / "lens")
-    lens = icl.load(tmp_path / "lens", model)
+    lens = loaded(tmp_path / "lens", model)
     assert isinstance(lens, icl.TunedLens)
     assert torch.equal(lens.weight, weight)
     assert torch.equal(lens.bias, bias)
@@ -74,7 +93,7 @@ def test_a_tuned_lens(model, tmp_path):
 def test_a_tuned_lens_without_biases(model, tmp_path):
     left_out = [f"{row}.bias" for row in range(BLOCKS)]
     tuned(tmp_path / "lens", leave_out=left_out, bias=False)
-    assert not icl.load(tmp_path / "lens", model).bias.any()
+    assert not loaded(tmp_path / "lens", model).bias.any()
 
 
 @pytest.mark.parametrize("metadata", [{}, {"model_name": NAME, "target_layer": BLOCKS - 1}])
@@ -209,3 +228,97 @@ def test_maps_of_other_axes_are_refused_when_they_are_read(
     torch.save(state, tmp_path / "lens" / "params.pt")
     with WORDS.raises(ResultError, "axes", part):
         icl.load(tmp_path / "lens", model)
+
+
+# --- checks against the model ---
+
+
+@pytest.mark.parametrize("family", ["gpt2", "neox", "llama"])
+def test_the_hash_of_an_unembedding_is_that_of_tuned_lens(family):
+    weight = tiny_hf(family).get_output_embeddings().weight
+    adapted = adapt(tiny_model(family))
+    assert unembedding_hash(adapted) == summary_hash(weight)
+    with np.printoptions(edgeitems=1, linewidth=20, suppress=True):
+        assert unembedding_hash(adapted) == summary_hash_undisturbed(weight)
+
+
+def summary_hash_undisturbed(weight):
+    with np.printoptions(edgeitems=3, linewidth=75, suppress=False):
+        return summary_hash(weight)
+
+
+def test_another_unembedding(model, tmp_path):
+    fitted(tmp_path / "lens", model, unembed_hash="0", base_model_revision="abc")
+    with WORDS.warns(UserWarning, "another_unembedding", NAME, "abc"):
+        icl.load(tmp_path / "lens", model)
+
+
+@pytest.mark.parametrize("stored", [None, ""])
+def test_a_lens_without_a_hash(model, tmp_path, stored):
+    fitted(tmp_path / "lens", model, unembed_hash=stored)
+    icl.load(tmp_path / "lens", model)
+
+
+def fitted(folder, model, **about):
+    """A folder with the translators of a lens that was fitted to the model."""
+    ids = torch.randint(0, model.cfg.d_vocab, (24, 24), generator=torch.Generator().manual_seed(0))
+    lens = icl.fit_tuned_lens(model, ids.tolist(), progress=False)
+    tuned(folder, **about)
+    state = {f"{row}.weight": lens.weight[row] for row in range(BLOCKS)}
+    state |= {f"{row}.bias": lens.bias[row] for row in range(BLOCKS)}
+    torch.save(state, folder / "params.pt")
+
+
+def test_the_kl_on_passages_is_that_of_a_loop(model, tmp_path):
+    fitted(tmp_path / "lens", model)
+    lens = icl.load(tmp_path / "lens", model)
+    fitted_kl, logit_kl = lens.mean_kl
+    assert fitted_kl < logit_kl
+    assert lens.count == len(NEUTRAL)
+
+    hf = tiny_hf("gpt2")
+    texts = passages(adapt(model).tokenizer)
+    places = draw_positions(texts, PLACES, 1, 0)
+    for number, prompt in enumerate(texts):
+        with torch.no_grad():
+            output = hf(torch.tensor([prompt.tokens]), output_hidden_states=True)
+        p = output.logits[0, places[number]].double().log_softmax(-1)
+        for entry in range(BLOCKS):
+            rows = output.hidden_states[entry][0, places[number]]
+            moved = rows + rows @ lens.weight[entry].T + lens.bias[entry]
+            for column, read in enumerate((moved, rows)):
+                with torch.no_grad():
+                    logits = hf.lm_head(hf.transformer.ln_f(read))
+                q = logits.double().log_softmax(-1)
+                expected = (p.exp() * (p - q)).sum(-1).mean()
+                assert_close(
+                    lens.held_out_kl[number, column, entry], expected, atol=1e-5, rtol=1e-4
+                )
+
+
+def test_a_jacobian_lens_has_its_kl_but_no_warning(model, tmp_path):
+    jacobian(tmp_path / "lens.pt")
+    assert icl.load(tmp_path / "lens.pt", model).count == len(NEUTRAL)
+
+
+def test_of_other_weights_under_the_same_name(tmp_path):
+    """The weights of the blocks differ, the unembedding is the same."""
+    fitted(tmp_path / "lens", tiny_model("gpt2"))
+    hf = tiny_hf("gpt2", seed=1)
+    changed = tiny_model("gpt2", seed=1)
+    about = json.loads((tmp_path / "lens" / "config.json").read_text())
+    about["unembed_hash"] = summary_hash(hf.lm_head.weight)
+    (tmp_path / "lens" / "config.json").write_text(json.dumps(about))
+    loaded(tmp_path / "lens", changed)
+
+
+def test_a_published_lens_reads_layers_everywhere(model, tmp_path):
+    fitted(tmp_path / "lens", model)
+    lens = icl.load(tmp_path / "lens", model)
+    true, false = icl.build_prompt_pairs(TASK, model, shots=1, n=6)
+    read = icl.logit_lens(model, true, lens=lens)
+    assert read.lens == "tuned"
+    assert not torch.equal(read.label_logits, icl.logit_lens(model, true).label_logits)
+    accuracy = LayerAccuracy(lens=lens)(model, true, false)
+    assert accuracy.true_probs.shape[1] == BLOCKS + 1
+    EarlyExit(lens=lens)(model, true, false)
