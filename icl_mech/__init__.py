@@ -101,7 +101,7 @@ ELSEWHERE = table("""
     fit_jacobian_lens:lenses fit_tuned_lens:lenses gain:measurements.accuracy.gain lens_table:lenses
     matching_by_layer:measurements.heads.matching_by_layer pairs_from_text:prompts
     planted_model:planted planted_task:planted prompts_from_text:prompts remote_model:models
-    saliency_check:measurements.causal.saliency_check
+    saliency_check:measurements.causal.saliency_check stability:measurements.stability.stability
 """)
 """Further names available here, each with the module it belongs to."""
 

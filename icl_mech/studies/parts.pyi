@@ -45,6 +45,7 @@ from icl_mech.measurements.predictions import Predictions
 from icl_mech.measurements.reweighting.evaluate_reweighting import ReweightingResult
 from icl_mech.measurements.saliency.flow import FlowScores
 from icl_mech.measurements.saliency.saliency_maps import SaliencyMapsResult
+from icl_mech.measurements.stability.stability import StabilityResult
 from icl_mech.results import Result
 from icl_mech.studies.published import PublishedNumbers
 from icl_mech.studies.untrained import UntrainedFlow
@@ -96,6 +97,7 @@ class Parts:
     saliency_maps: SaliencyMapsResult
     span_flow: SpanFlowResult
     span_saliency: SpanFlowResult
+    stability: StabilityResult
     steer: SteerResult
     suppression: SuppressionResult
     task_vector: TaskVectorResult
@@ -184,6 +186,8 @@ class Parts:
     def __getitem__(self, key: Literal["span_flow"]) -> SpanFlowResult: ...
     @overload
     def __getitem__(self, key: Literal["span_saliency"]) -> SpanFlowResult: ...
+    @overload
+    def __getitem__(self, key: Literal["stability"]) -> StabilityResult: ...
     @overload
     def __getitem__(self, key: Literal["steer"]) -> SteerResult: ...
     @overload
