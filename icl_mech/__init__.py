@@ -120,6 +120,7 @@ ELSEWHERE = table("""
     read_circuit:measurements.circuits.files
     remote_model:models
     saliency_check:measurements.causal.saliency_check
+    stability:measurements.stability.stability
     write_circuit:measurements.circuits.files
     write_rationales:measurements.generation.rationales
 """)

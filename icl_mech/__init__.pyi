@@ -30,6 +30,7 @@ from icl_mech.measurements.anchors.anchor_agreement import AnchorAgreementResult
 from icl_mech.measurements.anchors.anchor_tokens import AnchorTokensResult
 from icl_mech.measurements.anchors.span_flow import SpanFlowResult
 from icl_mech.measurements.anchors.suppression import SuppressionResult
+from icl_mech.measurements.base import AnyMeasurement
 from icl_mech.measurements.by_demonstration.flow_by_demonstration import FlowByDemonstrationResult
 from icl_mech.measurements.by_demonstration.function_vector_by_demonstration import FunctionVectorByDemonstrationResult
 from icl_mech.measurements.by_demonstration.leave_one_out import LeaveOneOutResult
@@ -79,6 +80,7 @@ from icl_mech.measurements.reweighting.evaluate_reweighting import ReweightingRe
 from icl_mech.measurements.reweighting.reweighting import fit_reweighting as fit_reweighting
 from icl_mech.measurements.saliency.flow import FlowScores
 from icl_mech.measurements.saliency.saliency_maps import SaliencyMapsResult
+from icl_mech.measurements.stability.stability import StabilityResult
 from icl_mech.models import load_model as load_model
 from icl_mech.models import remote_model as remote_model
 from icl_mech.models.adapt import untrained as untrained
@@ -1949,4 +1951,57 @@ def saliency_check(
     Raises:
         PromptError: prompts without answers or demonstrations.
         RunError: a model of one layer.
+    """
+
+def stability(
+    model: Any,
+    prompts: PromptBatch | tuple[PromptBatch, PromptBatch],
+    *,
+    of: AnyMeasurement[Any, Any] | str = ...,
+    k: int = ...,
+    over: Sequence[Literal['seed', 'template', 'label set', 'subset']] = ...,
+    seeds: int = ...,
+    templates: Sequence[str] = ...,
+    label_sets: Sequence[str | Sequence[str]] = ...,
+    subsets: int = ...,
+    quantity: str | None = ...,
+    within: Literal['layer', 'model'] = ...,
+    seed: int = ...,
+    interventions: Sequence[Intervention] = ...,
+    batch_size: int | None = ...,
+    memory: str | int | None = ...,
+    path: Literal['auto', 'whole'] = ...,
+    progress: bool | None = ...,
+) -> StabilityResult:
+    r"""Agreement of heads, critical layers and claims over variants of the prompts.
+
+    Costs the measurement once for each variant; all subsets together cost it once more.
+
+    Args:
+        model: TransformerBridge, HookedTransformer or adapted model.
+        prompts: Prompts from `build_prompts`, or the pair of `build_prompt_pairs`, as the repeated measurement takes them.
+        of: The measurement that is repeated, or its name. It takes part with what it gives: a ranking of heads, a
+            critical layer, a claim.
+        k: Number of top heads.
+        over: What is varied, one at a time: the `seed` of demonstrations and queries, the `template`, the `label set`,
+            disjoint `subset`s of the prompts.
+        seeds: Number of seeds, the given one included; a measurement with a `seed` is repeated with as many.
+        templates: Templates in addition to the given one; separator and narrative stay.
+        label_sets: Label words in addition to the given ones: `letters`, `numbers`, `nonsense`, or a word for each class.
+        subsets: Number of subsets.
+        quantity: The quantity by which heads are ranked; None: the measurement's main one.
+        within: Heads that chance exchanges: those of one `layer` (stricter), or all of the `model`.
+        seed: Seed of relabellings, and of the choice between heads with equal scores.
+        interventions: Applied in every pass, before those of the measurement itself.
+        batch_size: Maximum number of rows (prompts) of a pass, for each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of the free memory; prompts that do not fit are
+            rejected.
+        path: `auto`, or `whole`: every position of every prompt is computed.
+        progress: Show a progress bar; None: only in a notebook or a terminal.
+
+    Raises:
+        PromptError: prompts that were not drawn from a task (except for subsets), or variants that cannot be built.
+        RunError: no such measurement, or one that gives nothing to compare.
+
+    Source: Méloux, Portet and Peyrard 2025.
     """

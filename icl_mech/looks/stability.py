@@ -41,7 +41,7 @@ def _beside_chance(lines: tuple[Line, ...], title: str, unit: str, result: Stabi
     """Means over pairs of runs, and their chance levels."""
     chance = [line.chance for line in lines]
     values, low, high = (
-        torch.tensor([[end, level] for end, level in zip(ends, chance, strict=True)]).double()
+        torch.tensor([*zip(ends, chance, strict=True)], dtype=torch.float64)
         for ends in zip(*(line.interval for line in lines), strict=True)
     )
     # A chance level is exact.

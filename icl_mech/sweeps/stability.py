@@ -1,7 +1,7 @@
 """Stability over a sweep: over which seeds, formats, tasks or other settings heads, layers and claims recur."""
 
+import json
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from icl_mech.errors import ResultError, SweepError
@@ -79,9 +79,9 @@ def _groups(
     groups: dict[str, dict[Any, Mapping[str, Seen]]] = {}
     for item, shown in runs:
         # What identifies a model, task or prompts follows from the dimensions.
-        value = getattr(item, axis)
-        same = replace(item, **{axis: "" if isinstance(value, str) else None, "sources": {}})
-        groups.setdefault(same.key, {})[value] = shown
+        rest = {k: v for k, v in item.to_dict().items() if k not in (axis, "sources")}
+        same = json.dumps(rest, sort_keys=True)
+        groups.setdefault(same, {})[getattr(item, axis)] = shown
     return [group for group in groups.values() if len(group) > 1]
 
 

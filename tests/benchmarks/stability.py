@@ -93,7 +93,7 @@ def main() -> None:
             options.out.write_text(json.dumps(cells))
             print(task, of, round(cells[f"{task} {of}"]["seconds"]), flush=True)
     lines = [
-        row(name.partition(" ")[0], Line(**entry))
+        row(name.partition(" ")[0], Line.from_dict(entry))
         for name in sorted(cells)
         for entry in cells[name]["table"]
     ]

@@ -214,8 +214,13 @@ class Line:
         return ("stands", self.clear) if self.clear else ("idle", ())
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, from which `Line(**values)` makes it again."""
+        """Plain values for a file; see `from_dict`."""
         return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Line":
+        """The line that `to_dict` wrote; files hold tuples as lists."""
+        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
 
 
 class Lines(NamedTuple):

@@ -30,7 +30,7 @@ from icl_mech.errors import ResultError, RunError, near_matches
 from icl_mech.measurements.base import AnyMeasurement, Measurement, Options, PairMeasurement, Steps
 from icl_mech.measurements.doors import door
 from icl_mech.measurements.passes import Pass, Prompts
-from icl_mech.measurements.running import Item, check_data
+from icl_mech.measurements.running import Item, check_data, measured
 from icl_mech.measurements.stability.agreement import FEWEST_RUNS, Line, Lines, lines_over, seen
 from icl_mech.measurements.stability.variants import (
     LABEL_SETS,
@@ -117,7 +117,7 @@ class StabilityResult(Result):
     @cached_property
     def lines(self) -> tuple[Line, ...]:
         """One line for each conclusion and axis."""
-        return tuple(Line(**entry) for entry in self.table)
+        return tuple(Line.from_dict(entry) for entry in self.table)
 
     def line(self, measure: str, over: str, of: str | None = None) -> Line:
         """The line of a measure along an axis.
@@ -272,8 +272,6 @@ class Stability(Measurement[StabilityResult]):
             RunError: names the field and its allowed values.
         """
         super().__post_init__()
-        if not self.over:
-            raise RunError(f"over= is empty; name at least one of {', '.join(map(repr, AXES))}.")
         repeated = self.repeated
         side = "false" if isinstance(repeated, PairMeasurement) else getattr(repeated, "side", None)
         object.__setattr__(self, "side", side)
@@ -306,7 +304,7 @@ class Stability(Measurement[StabilityResult]):
 
     def __call__(self, model: Any, prompts: Prompts, **how: "Unpack[How]") -> StabilityResult:  # type: ignore[override]
         """Return the result for this model and these prompts, or pair of prompts."""
-        return super().__call__(model, prompts, **how)  # type: ignore[arg-type]
+        return measured(self, model, prompts, **how)
 
     def chosen(self, data: Prompts) -> Any:
         """The prompts that the repeated measurement selects."""
