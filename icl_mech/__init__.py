@@ -58,7 +58,6 @@ __all__ = [
     "steer",
     "suppression",
     "sweep",
-    "task_heads",
     "task_vector",
     "texts",
     "transplant",
@@ -85,8 +84,7 @@ HERE = table("""
     load:loading load_model:models load_task:tasks logit_lens:measurements.lens.logit_lens measure:studies
     predict:measurements.predictions saliency_maps:measurements.saliency.saliency_maps
     span_flow:measurements.anchors.span_flow steer:measurements.causal.steer
-    suppression:measurements.anchors.suppression sweep:sweeps
-    task_heads:measurements.heads.task_heads task_vector:measurements.causal.task_vector
+    suppression:measurements.anchors.suppression sweep:sweeps task_vector:measurements.causal.task_vector
     texts:prompts transplant:measurements.causal.transplant untrained:models.adapt
 """)
 """Modules of the public names; each is imported on first use."""
@@ -103,7 +101,7 @@ ELSEWHERE = table("""
     fit_jacobian_lens:lenses fit_tuned_lens:lenses gain:measurements.accuracy.gain lens_table:lenses
     matching_by_layer:measurements.heads.matching_by_layer pairs_from_text:prompts
     planted_model:planted planted_task:planted prompts_from_text:prompts remote_model:models
-    saliency_check:measurements.causal.saliency_check
+    saliency_check:measurements.causal.saliency_check task_heads:measurements.heads.task_heads
 """)
 """Further names available here, each with the module it belongs to."""
 
