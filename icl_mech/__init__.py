@@ -58,7 +58,6 @@ __all__ = [
     "steer",
     "suppression",
     "sweep",
-    "task_heads",
     "task_vector",
     "texts",
     "transplant",
@@ -85,8 +84,7 @@ HERE = table("""
     load:loading load_model:models load_task:tasks logit_lens:measurements.lens.logit_lens measure:studies
     predict:measurements.predictions saliency_maps:measurements.saliency.saliency_maps
     span_flow:measurements.anchors.span_flow steer:measurements.causal.steer
-    suppression:measurements.anchors.suppression sweep:sweeps
-    task_heads:measurements.heads.task_heads task_vector:measurements.causal.task_vector
+    suppression:measurements.anchors.suppression sweep:sweeps task_vector:measurements.causal.task_vector
     texts:prompts transplant:measurements.causal.transplant untrained:models.adapt
 """)
 """Modules of the public names; each is imported on first use."""
@@ -121,6 +119,7 @@ ELSEWHERE = table("""
     remote_model:models
     saliency_check:measurements.causal.saliency_check
     stability:measurements.stability.stability
+    task_heads:measurements.heads.task_heads
     write_circuit:measurements.circuits.files
     write_rationales:measurements.generation.rationales
 """)

@@ -1283,54 +1283,6 @@ def suppression(
     Source: Bogdan et al. 2025, §6.
     """
 
-def task_heads(
-    model: Any,
-    prompts: PromptBatch,
-    *,
-    top: int | None = ...,
-    kind: Literal['zero_output', 'uniform_attention', 'mean'] = ...,
-    draws: int = ...,
-    directions: int = ...,
-    null: Literal['tokens', 'gaussian'] = ...,
-    variant: Literal['sound', 'reference'] = ...,
-    beside: Mapping[str, Sequence[tuple[int, int]]] = ...,
-    seed: int = ...,
-    interventions: Sequence[Intervention] = ...,
-    batch_size: int | None = ...,
-    memory: str | int | None = ...,
-    path: Literal['auto', 'whole'] = ...,
-    progress: bool | None = ...,
-) -> TaskHeadsResult:
-    r"""Heads that recognise the task and heads that learn it, chosen on half of the prompts and ablated on the other.
-
-    Costs one pass over the prompts and, for each half-size context, one token per prompt for every ablation: both sets in
-    three contexts, and `draws` of random heads for each set.
-
-    Args:
-        model: TransformerBridge, HookedTransformer or adapted model.
-        prompts: With demonstrations and answers: half of them choose heads, the others test them.
-        top: Number of heads in each set; None: five, or a quarter of the heads if that is less.
-        kind: What replaces an ablated head's output, see `ZeroHeads`.
-        draws: Number of random draws of heads for each set.
-        directions: Number of random draws of directions; at least 39 to name heads beyond them.
-        null: Random directions: those of random `tokens`, or `gaussian` vectors.
-        variant: `sound`: relative to the head's size, through the final norm; `reference`: the published scores.
-        beside: Other sets of heads by name, with which the two are compared.
-        seed: Seed of the halves, the draws and the shuffled labels.
-        interventions: Applied in every pass, before those of the measurement itself.
-        batch_size: Maximum number of rows (prompts) of a pass, for each variant that is run.
-        memory: Budget such as `"8GB"`, or `"auto"`: half of the free memory; prompts that do not fit are
-            rejected.
-        path: `auto`, or `whole`: every position of every prompt is computed.
-        progress: Show a progress bar; None: only in a notebook or a terminal.
-
-    Raises:
-        PromptError: prompts without demonstrations or answers, repeated queries, or queries of one class.
-        RunError: processed weights, too few heads, as many classes as the residual stream is wide, heads that do not exist.
-
-    Source: Yang, Cho and Inoue 2025.
-    """
-
 def task_vector(
     model: Any,
     prompts: PromptBatch,
@@ -2004,4 +1956,52 @@ def stability(
         RunError: no such measurement, or one that gives nothing to compare.
 
     Source: Méloux, Portet and Peyrard 2025.
+    """
+
+def task_heads(
+    model: Any,
+    prompts: PromptBatch,
+    *,
+    top: int | None = ...,
+    kind: Literal['zero_output', 'uniform_attention', 'mean'] = ...,
+    draws: int = ...,
+    directions: int = ...,
+    null: Literal['tokens', 'gaussian'] = ...,
+    variant: Literal['sound', 'reference'] = ...,
+    beside: Mapping[str, Sequence[tuple[int, int]]] = ...,
+    seed: int = ...,
+    interventions: Sequence[Intervention] = ...,
+    batch_size: int | None = ...,
+    memory: str | int | None = ...,
+    path: Literal['auto', 'whole'] = ...,
+    progress: bool | None = ...,
+) -> TaskHeadsResult:
+    r"""Heads that recognise the task and heads that learn it, chosen on half of the prompts and ablated on the other.
+
+    Costs one pass over the prompts and, for each half-size context, one token per prompt for every ablation: both sets in
+    three contexts, and `draws` of random heads for each set.
+
+    Args:
+        model: TransformerBridge, HookedTransformer or adapted model.
+        prompts: With demonstrations and answers: half of them choose heads, the others test them.
+        top: Number of heads in each set; None: five, or a quarter of the heads if that is less.
+        kind: What replaces an ablated head's output, see `ZeroHeads`.
+        draws: Number of random draws of heads for each set.
+        directions: Number of random draws of directions; at least 39 to name heads beyond them.
+        null: Random directions: those of random `tokens`, or `gaussian` vectors.
+        variant: `sound`: relative to the head's size, through the final norm; `reference`: the published scores.
+        beside: Other sets of heads by name, with which the two are compared.
+        seed: Seed of the halves, the draws and the shuffled labels.
+        interventions: Applied in every pass, before those of the measurement itself.
+        batch_size: Maximum number of rows (prompts) of a pass, for each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of the free memory; prompts that do not fit are
+            rejected.
+        path: `auto`, or `whole`: every position of every prompt is computed.
+        progress: Show a progress bar; None: only in a notebook or a terminal.
+
+    Raises:
+        PromptError: prompts without demonstrations or answers, repeated queries, or queries of one class.
+        RunError: processed weights, too few heads, as many classes as the residual stream is wide, heads that do not exist.
+
+    Source: Yang, Cho and Inoue 2025.
     """

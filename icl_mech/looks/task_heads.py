@@ -26,9 +26,11 @@ def drawing(result: TaskHeadsResult, show: str = "scores") -> Grids | Bars | Sca
         result: The result to draw.
         show: `scores`, `ablation`, `map` or `overlap`.
     """
-    return {"scores": _scores, "ablation": _ablation, "map": _map, "overlap": _overlap}[show](
-        result
-    )
+    if show == "ablation":
+        return _ablation(result)
+    if show == "map":
+        return _map(result)
+    return _overlap(result) if show == "overlap" else _scores(result)
 
 
 def _scores(result: TaskHeadsResult) -> Grids:

@@ -60,6 +60,11 @@ def compared(sets: Any, **options: Any) -> Callable[[Bench], object]:
     return lambda b: icl.compare_heads(b.model, *b.pair, sets, **options)
 
 
+def task_heads(**options: Any) -> Callable[[Bench], object]:
+    """Heads that recognise and learn the task."""
+    return lambda b: icl.task_heads(b.model, b.prompts, **options)
+
+
 def attributed(**options: Any) -> Callable[[Bench], object]:
     """Attribution of a pair."""
     return lambda b: icl.attribution_patching(b.model, *b.pair, **options)
@@ -209,6 +214,34 @@ CASES = [
     ),
     called("one set of heads", compared({"one": [(0, 0)]})),
     called("sets without names", compared([[(0, 0)]]), "sets="),
+    called("task heads: none in a set", task_heads(top=0), "top=0"),
+    called("task heads: more than there are", task_heads(top=5), "top=5", "12"),
+    called("task heads: random directions of no kind", task_heads(null="words"), "null='words'"),
+    called("task heads: no draw of directions", task_heads(directions=0), "directions=0"),
+    called("task heads: other sets without names", task_heads(beside=[(0, 0)]), "beside="),
+    called(
+        "task heads: another set with a head there is not",
+        task_heads(beside={"mine": [(7, 0)]}),
+        "7",
+    ),
+    called(
+        "task heads: texts",
+        lambda b: icl.task_heads(
+            b.model, icl.texts(["a good film. a bad story. World Sports."], b.model)
+        ),
+        error=PromptError,
+    ),
+    called(
+        "task heads: a query twice",
+        lambda b: icl.task_heads(b.model, icl.PromptBatch((*b.prompts, *b.prompts))),
+        "Query 4",
+        error=PromptError,
+    ),
+    called(
+        "task heads: no demonstrations",
+        lambda b: icl.task_heads(b.model, icl.build_prompts(TASK, b.model, shots=0, n=4)),
+        error=PromptError,
+    ),
     called("an empty set", compared({"one": [(0, 0)], "none": []})),
     called("no draws", compared({"a": [(0, 0)], "b": [(0, 1)]}, draws=0), "draws=0"),
 ]

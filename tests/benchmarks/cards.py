@@ -39,12 +39,17 @@ class Setting:
 
     def prompts(self, **options: Any) -> icl.PromptBatch:
         """Prompts of the task."""
-        return icl.build_prompts(self.task, self.model, n=self.n, **{"shots": 1, **options})
+        return icl.build_prompts(self.task, self.model, **{"shots": 1, "n": self.n, **options})
 
     @cached_property
     def one(self) -> icl.PromptBatch:
         """Prompts with shared demonstrations."""
         return self.prompts()
+
+    @cached_property
+    def drawn(self) -> icl.PromptBatch:
+        """Twice as many prompts, each with its own demonstrations: half of them choose, the others test."""
+        return self.prompts(n=2 * self.n, demonstrations="per_prompt")
 
     @cached_property
     def pair(self) -> tuple[icl.PromptBatch, icl.PromptBatch]:
@@ -157,6 +162,7 @@ CALLS: Mapping[str, tuple[tuple[str, ...], Call]] = {
             {"false induction": own.scores.top(3), "function-vector": own.mediation.top(3)}, **QUIET,
         ),
     ),
+    "task_heads": ((), lambda own: icl.task_heads(own.model, own.drawn, **QUIET)),
     **{name: ((), of_texts(name)) for name in ("span_flow", "suppression")},
     "anchor_agreement": ((), of_texts("anchor_agreement", proximity=2)),
     "generate": ((), lambda own: icl.generate(own.model, own.one, **QUIET)),
@@ -201,6 +207,8 @@ def rows_of(own: Setting, name: str) -> int:
               "compare_heads", "find_false_induction_heads", "head_mediation", "transplant", "matching_by_layer")  # fmt: skip
     if name in paired:
         return sum(int(side.lengths.sum()) for side in own.pair)
+    if name == "task_heads":
+        return int(own.drawn.lengths.sum())
     if name in ("head_scores", "head_attention"):
         return int(own.pair[1].lengths.sum())
     if name in ("fit_tuned_lens", "fit_jacobian_lens"):
@@ -210,10 +218,12 @@ def rows_of(own: Setting, name: str) -> int:
 
 def figures(names: list[str], folder: Path) -> Iterator[tuple[str, str]]:
     """The figure of each method on the planted model; why there is none, where there is none."""
-    own = Setting(icl.planted_model(), icl.planted_task(), 24)
+    usual = Setting(icl.planted_model(), icl.planted_task(), 24)
+    circuits = {"task_heads": Setting(icl.planted_model(circuit="task"), icl.planted_task(), 24)}
     folder.mkdir(parents=True, exist_ok=True)
     for name in names:
         needs, call = CALLS[name]
+        own = circuits.get(name, usual)
         try:
             for need in needs:
                 getattr(own, need)

@@ -125,9 +125,10 @@ def label_span(
     """
 
     def directions(tokens: Int[Tensor, " token"]) -> Tensor:
-        rows = model.readout(to_device(tokens, model.device)[None])[0][0]
-        norm = model.final_norm_parts
-        return (norm.pulled_back(rows) if variant == "sound" else rows).detach().double().cpu()
+        rows: Tensor = model.readout(to_device(tokens, model.device)[None])[0][0]
+        if variant == "sound":
+            rows = model.final_norm_parts.pulled_back(rows)
+        return rows.detach().double().cpu()
 
     of_labels, count = directions(labels), len(labels)
     generator = np.random.default_rng(seed)
@@ -140,8 +141,8 @@ def label_span(
     towards, rows = of_labels - others, orthonormal(of_labels)
     if variant == "sound":
         towards = torch.nn.functional.normalize(towards, dim=-1)
-    parts = (part.float().to(model.device) for part in (rows, orthonormal(drawn), towards))
-    return LabelSpan(*parts, rank=int(rows.any(-1).sum()))
+    placed = [part.float().to(model.device) for part in (rows, orthonormal(drawn), towards)]
+    return LabelSpan(placed[0], placed[1], placed[2], rank=int(rows.any(-1).sum()))
 
 
 def _random_tokens(

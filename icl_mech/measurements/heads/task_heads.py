@@ -305,7 +305,7 @@ class TaskHeadsResult(Result):
         if status != "supported":
             return status
         enough = judged(effects.enough, prompts=self.count)
-        return {"supported": status, "opposite": "present, not used"}.get(enough, "not shown")
+        return "present, not used" if enough == "opposite" else enough
 
     # --- facts ---
 

@@ -1,0 +1,152 @@
+"""Task recognition and task learning heads of the offline model: writes docs/results/task_heads.md.
+
+    python -m tests.benchmarks.task_heads FOLDER [--seeds 5] [--n 48] [--minutes 9] [--model smollm2-135m]
+    python -m tests.benchmarks.task_heads FOLDER --write
+
+Every cell (task, seed) is kept in FOLDER when it is done, and the same command goes on where it was stopped. Then, of the
+first seed, the heads of the causal study (function vector, induction, false induction, label promoting) are chosen on
+`--pairs` pairs, with which the two sets are compared.
+"""
+
+import argparse
+import json
+import time
+import warnings
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import icl_mech as icl
+from icl_mech.measurements import HeadMediation, HeadScores, InductionScores, TaskHeads
+from icl_mech.measurements.heads.chosen import head_name
+from icl_mech.measurements.heads.task_heads import SETS, TaskHeadsResult
+from icl_mech.metrics import Interval
+from icl_mech.results.wording import said, told
+from icl_mech.studies.causal import HEADS, chosen
+
+TASKS = ("headlines", "questions")
+DRAWS = 8
+PLACE = Path("docs") / "results" / "task_heads.md"
+QUIET: dict[str, Any] = {"progress": False}
+PROMPTS: dict[str, Any] = {"shots": 1, "demonstrations": "per_prompt"}
+
+
+def measured(model: Any, task: str, seed: int, n: int) -> TaskHeadsResult:
+    """Scores and ablations of one task and seed."""
+    prompts = icl.build_prompts(task, model, n=n, seed=seed, **PROMPTS)
+    return TaskHeads(draws=DRAWS, seed=seed)(model, prompts, **QUIET)
+
+
+def other_sets(model: Any, task: str, pairs: int) -> dict[str, list[tuple[int, int]]]:
+    """The heads that the causal study would choose on these pairs."""
+    pair = icl.build_prompt_pairs(task, model, n=pairs, seed=1000, **PROMPTS)
+    measures = (HeadMediation("class"), HeadScores(), InductionScores())
+    run = icl.measure(model, pair, *measures, **QUIET)
+    results = {name: run[name] for name in ("head_mediation", "head_scores", "induction_scores")}
+    return {name: list(heads) for name, heads in chosen(results, HEADS).items()}
+
+
+def kept(folder: Path, task: str) -> list[TaskHeadsResult]:
+    """The results of a task, by seed."""
+    places = sorted(folder.glob(f"{task}-*"))
+    return [TaskHeadsResult.load(place) for place in places if place.is_dir()]
+
+
+def over_seeds(values: list[float]) -> str:
+    """Mean over seeds with Student's interval, and the seeds one by one."""
+    from scipy.stats import t
+
+    every = torch.tensor(values, dtype=torch.float64)
+    mean, n = float(every.mean()), len(values)
+    if n < 2:
+        return told(mean)
+    half = float(t.ppf(0.975, n - 1)) * float(every.std(correction=1)) / n**0.5
+    return said(Interval(mean, mean - half, mean + half), sign=True)
+
+
+def often(results: list[TaskHeadsResult], name: Any) -> str:
+    """Heads of a set, with the number of seeds that chose them."""
+    counts = Counter(head_name(head) for own in results for head in own.of(name))
+    named = [f"{head} ({count})" for head, count in counts.most_common() if count > 1]
+    return ", ".join(named) or "none twice"
+
+
+def named(results: list[TaskHeadsResult], heads: str) -> str:
+    """Heads that a score names on the tested half, corrected over all, with the number of seeds."""
+    counts = Counter(head_name(head) for own in results for head in getattr(own, heads)())
+    return ", ".join(f"{head} ({count})" for head, count in counts.most_common(8)) or "none"
+
+
+def table(folder: Path) -> str:
+    """Effects over seeds, statuses, heads by seed, and overlaps, in Markdown."""
+    lines = ["| task | heads | change | random heads | comparison | to lose | by seed |", "|---|---|---|---|---|---|---|"]  # fmt: skip
+    every = {task: kept(folder, task) for task in TASKS}
+    for task, results in every.items():
+        for name in SETS:
+            effects = [own.effects(name) for own in results]
+            change = [effect.change.value for effect in effects]
+            random = [effect.change.value - effect.beyond_random.value for effect in effects]  # type: ignore[union-attr]
+            other = [effect.change.value - effect.beyond_context.value for effect in effects]  # type: ignore[union-attr]
+            room = [effect.room.value for effect in effects]  # type: ignore[union-attr]
+            statuses = Counter(own.status_of(name) for own in results)
+            said_statuses = ", ".join(
+                f"{count} {status}" for status, count in statuses.most_common()
+            )
+            columns = [f"`{task}`", name, *map(over_seeds, (change, random, other, room)), said_statuses]  # fmt: skip
+            lines.append(f"| {' | '.join(columns)} |")
+    lines += ["", "| task | chosen for recognition | chosen for learning | recognition clear | learning clear |", "|---|---|---|---|---|"]  # fmt: skip
+    for task, results in every.items():
+        columns = [f"`{task}`", *(often(results, name) for name in SETS), *(named(results, name) for name in ("recognising", "teaching"))]  # fmt: skip
+        lines.append(f"| {' | '.join(columns)} |")
+    lines += ["", "| task | set | other set | shared heads | expected | p |", "|---|---|---|---|---|---|"]  # fmt: skip
+    for task, results in every.items():
+        place = folder / f"sets-{task}.json"
+        if not place.is_file() or not results:
+            continue
+        sets = json.loads(place.read_text())
+        others = tuple(tuple(map(tuple, heads)) for heads in sets.values())
+        own = replace(results[0], other_names=tuple(sets), others=others)
+        for overlap in own.overlaps:
+            heads = ", ".join(map(head_name, overlap.heads)) or "–"
+            mark = "**" if overlap.beyond else ""
+            lines.append(
+                f"| `{task}` | {overlap.first} | {overlap.second} | {mark}{heads}{mark} | "
+                f"{overlap.expected:.2f} | {overlap.p_value:.2g} |"
+            )
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Measure for some minutes, or write the tables."""
+    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--n", type=int, default=48)
+    parser.add_argument("--pairs", type=int, default=16)
+    parser.add_argument("--minutes", type=float, default=9.0)
+    parser.add_argument("--model", default="smollm2-135m")
+    parser.add_argument("--write", action="store_true")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    if options.write:
+        PLACE.write_text(table(options.folder), encoding="utf-8")
+        return
+    options.folder.mkdir(parents=True, exist_ok=True)
+    model, end = icl.load_model(options.model), time.monotonic() + 60 * options.minutes
+    for seed in range(options.seeds):
+        for task in TASKS:
+            place = options.folder / f"{task}-{seed}"
+            if not place.exists() and time.monotonic() < end:
+                measured(model, task, seed, options.n).save(place)
+    for task in TASKS:
+        place = options.folder / f"sets-{task}.json"
+        if not place.exists() and time.monotonic() < end:
+            place.write_text(json.dumps(other_sets(model, task, options.pairs)))
+    print(table(options.folder))
+
+
+if __name__ == "__main__":
+    main()
