@@ -25,6 +25,7 @@ from icl_mech.prompts.laying import RolePiece, aimed, sentences
 from icl_mech.prompts.rewriting import New, Rewritten, known_parts, pieces_of, written_anew
 from icl_mech.prompts.roles import Span
 from icl_mech.prompts.spans import Prompt
+from icl_mech.results.wording import counted
 
 Corruption = Literal["other", "shuffled"]
 """The rationale of a text of another class, or its own sentences in another order."""
@@ -156,9 +157,9 @@ def cut_off(prompts: PromptBatch, tokenizer: object | None, count: int) -> Rewri
 
     def change(prompt: Prompt) -> New:
         said = rationale_of(prompt)
-        if not said or count > len(said):
+        if count > len(said) > 0:
             raise PromptError(
-                f"its query's rationale has {len(said)} sentences, fewer than {max(count, 1)}"
+                f"its query's rationale has {counted(len(said), 'sentence')}, fewer than {count}"
             )
         first = [RolePiece("rationale", None, text) for text in said[:count]]
         return _with_query(prompt, first, chat="chat" in prompts.source)
@@ -218,7 +219,7 @@ def _made(rewritten: Rewritten) -> PromptBatch:
     if rewritten.prompts is None:
         raise PromptError(
             f"Rationales cannot be changed: {rewritten.why_not}. Build the prompts with build_prompts "
-            "from a task with rationales, with demonstrations."
+            "from a task with rationales."
         )
     return rewritten.prompts
 

@@ -366,10 +366,10 @@ def _read(
 
 
 def _after(prompt: Prompt) -> str:
-    """Text after the first label word, up to the next demonstration's text."""
+    """Text after the first label word, up to the next demonstration's text; a line break if none is displayed."""
     roles = [part.role for part in prompt.parts]
     if "label_word" not in roles:
-        raise PromptError("it displays no label word")
+        return "\n"
     behind = prompt.parts[roles.index("label_word") + 1 :]
     runs = groupby(behind, key=lambda part: part.role == "format")
     written, run = next(runs, (False, iter(())))

@@ -297,9 +297,11 @@ def refuse_missing(columns: Columns, there: Sequence[str], where: str) -> None:
     Raises:
         TaskError: a column is missing; the message lists the columns of the data.
     """
+    names = ["text_column=", columns.options, "text2_column="]
+    names += ["rationale="] * (columns.rationale is not None)
     for column in columns.needed:
         if column not in there:
             raise TaskError(
                 f"{where} has no column {column!r}, only {', '.join(map(repr, there))}. Name the right one with "
-                f"text_column=, {columns.options}, text2_column= or rationale=. {did_you_mean(column, there)}".rstrip()
+                f"{', '.join(names[:-1])} or {names[-1]}. {did_you_mean(column, there)}".rstrip()
             )

@@ -12,8 +12,15 @@ LABELS = {
     "headlines": ("World", "Sports", "Business", "Technology"),
     "questions": ("Abbreviation", "Entity", "Description", "Person", "Location", "Number"),
     "unnatural": ("animal", "plant/vegetable", "sport"),
+    "comparisons": ("More", "Fewer", "Equal"),
 }
-PER_CLASS = {"reviews": 100, "headlines": 60, "questions": 40, "unnatural": 60}
+PER_CLASS = {
+    "reviews": 100,
+    "headlines": 60,
+    "questions": 40,
+    "unnatural": 60,
+    "comparisons": 60,
+}
 
 
 def test_the_offline_tasks_are_the_folders_of_the_package():
@@ -61,3 +68,17 @@ def test_classes_are_mixed_in_the_files():
     for name in demo.NAMES:
         first = [example.label for example in load_task(name).train[:30]]
         assert len(set(first)) == len(LABELS[name])
+
+
+def test_rationales_of_comparisons_say_what_is_true():
+    task = load_task("comparisons")
+    for example in (*task.train, *task.test):
+        words = example.text.replace(".", " ").split()
+        first, moved, other = (int(word) for word in words if word.isdigit())
+        said = example.rationale.replace(".", " ").split()
+        begin, by, after, again, rival = (int(word) for word in said if word.isdigit())
+        assert (begin, by, rival) == (first, moved, other)
+        assert after == again == (first + moved if "plus" in said else first - moved)
+        assert example.label == (0 if after > other else 1 if after < other else 2)
+        relation = ("more than", "fewer than", "equal to")[example.label]
+        assert example.rationale.endswith(f"{after} is {relation} {other}.")

@@ -10,7 +10,7 @@ from tests.said import Words
 
 WORDS = Words(__file__)
 
-OFFLINE = ("reviews", "headlines", "questions", "unnatural")
+OFFLINE = ("reviews", "headlines", "questions", "unnatural", "comparisons")
 LABEL_WORDS = ("sst2", "agnews", "trec", "emo")
 OVERTHINKING = (
     "ot-sst2", "sst2_ab", "ot-agnews", "ot-trec", "dbpedia", "rte", "mrpc", "sick",
@@ -143,7 +143,7 @@ def test_hub_unreachable_names_the_offline_tasks(tmp_path, monkeypatch):
     message = str(caught.value)
     WORDS(message, "needs_a_data_set", "'sst2'", "'stanfordnlp/sst2'")
     assert "load_task('my.csv', template='sst2')" in message
-    WORDS(message, "offline_tasks", "reviews, headlines, questions, unnatural, antonyms")
+    WORDS(message, "offline_tasks", "reviews, headlines, questions, unnatural, comparisons, antonyms")
 
 
 @pytest.mark.parametrize(

@@ -213,7 +213,7 @@ class RationaleAnswers(Measurement[RationaleAnswersResult]):
             if cut.prompts is None:
                 raise PromptError(
                     f"A rationale cannot be cut off after {count} sentences: {cut.why_not}. Build the prompts "
-                    "with build_prompts, with demonstrations, and load the model with its tokenizer."
+                    "with build_prompts, and load the model with its tokenizer."
                 )
             made.append((there, cut.prompts))
         return made

@@ -327,7 +327,7 @@ class RationaleUse(Measurement[RationaleUseResult]):
         if not {"none", "other"} <= set(batches):
             raise PromptError(
                 f"These rationales cannot be changed. {' '.join(notes)} Build the prompts with build_prompts, "
-                "with demonstrations and queries of several classes, and load the model with its tokenizer."
+                "with queries of several classes, and load the model with its tokenizer."
             )
 
     def passes(self, model: LanguageModel, data: PromptBatch) -> list[Pass]:
