@@ -1460,6 +1460,7 @@ def function_vector_by_demonstration(
     *,
     heads: Sequence[tuple[int, int]] | None = ...,
     k: int = ...,
+    mean: Literal['all', 'class'] | None = ...,
     layer: int | None = ...,
     draws: int = ...,
     seed: int = ...,
@@ -1481,6 +1482,9 @@ def function_vector_by_demonstration(
             mean effect on the logit difference (`head_mediation`) on a half of the prompts with true and with shuffled
             label words; the other half is measured.
         k: Number of heads that are chosen.
+        mean: Mean outputs by which they are chosen, see `head_mediation`: over `all` queries as published, or those of
+            the same `class`, which also chooses heads whose output depends on the query; None: `class` where prompts
+            have classes.
         layer: Block to whose output vectors are added in queries without demonstrations; None: a third of the way
             through the model.
         draws: Number of draws of random heads.
