@@ -150,6 +150,12 @@ CALLS: Mapping[str, tuple[tuple[str, ...], Call]] = {
     ),
     "head_mediation": (("pair",), lambda own: own.mediation),
     "function_vector": (("mediation",), lambda own: icl.function_vector(own.model, own.mediation)),
+    "function_vector_by_demonstration": (
+        (),
+        lambda own: icl.function_vector_by_demonstration(
+            own.model, own.one, k=3, mean="class" if own.n > 12 else "all", **QUIET
+        ),
+    ),
     "steer": (
         ("vector",),
         lambda own: icl.steer(own.model, own.prompts(shots=0), own.vector, **QUIET),

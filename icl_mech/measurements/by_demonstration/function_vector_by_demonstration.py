@@ -301,7 +301,7 @@ class FunctionVectorByDemonstration(Measurement[FunctionVectorByDemonstrationRes
     k: Count = 5
     mean: MeanOver | None = None
     layer: Natural | None = None
-    draws: Count = 20
+    draws: Count = 10
     seed: Natural = 0
 
     takes = ("classes", "choices")

@@ -49,6 +49,8 @@ class PartsReading(Reading[Tensor]):
         members: 1 at the tokens of each demonstration.
     """
 
+    target_only = True
+
     heads: Heads
     patterns: Sequence[Float[Tensor, "batch chosen pos"]]
     members: Float[Tensor, "batch demo pos"]
@@ -81,9 +83,12 @@ class PartsReading(Reading[Tensor]):
             for table in (weights, parts)
         )
         shared = segment.model.info.n_heads // activation.shape[2]
-        values = activation.float()[:, :, [head // shared for head in heads]]
+        values = activation.transpose(1, 2)
+        if segment.cache is not None:
+            values = torch.cat([segment.cache.values[site.layer].to(values), values], dim=2)
+        values = values[:, [head // shared for head in heads]].float()
         laid = laid.unflatten(1, (len(self.patterns), len(heads)))
-        return torch.einsum("bphs,bds,bshx->bphdx", laid, member, values)
+        return torch.einsum("bphs,bds,bhsx->bphdx", laid, member, values)
 
     def _of(self, layer: int) -> tuple[list[int], list[int]]:
         """Places in `heads` of the heads of a layer, and their numbers."""

@@ -1,0 +1,184 @@
+"""Function vectors by demonstration on the offline model: correct demonstrations, one false one, one ambiguous one.
+
+    python -m tests.benchmarks.function_vector_by_demonstration OUT.json [--seeds 5] [--n 24] [--minutes 8]
+    python -m tests.benchmarks.function_vector_by_demonstration OUT.json --write
+
+Every cell (task, seed) is written when it is done; the same command continues after an interruption. One demonstration per
+class, the same for all queries of a seed. In *one false* the demonstration at a place that changes with the seed
+displays the next class; in *ambiguous* it keeps its label and gets the text of an example of the next class after its
+own. Heads are chosen on half of the queries with correct demonstrations, everything else is measured on the other
+half. `--write` writes `docs/results/function_vector_by_demonstration.md`.
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import icl_mech as icl
+from icl_mech.measurements.demonstrations import same_queries
+
+TASKS = ("headlines", "questions")
+SETS = ("correct", "one false", "ambiguous")
+PLACE = Path("docs") / "results" / "function_vector_by_demonstration.md"
+LOSSES = ("routing", "values", "both", "demonstrations")
+
+
+def demonstrations(task: icl.Task, seed: int) -> tuple[int, dict[str, list[icl.Example]]]:
+    """The place of the changed demonstration, and the demonstrations by set."""
+    drawn, count = np.random.default_rng(seed), len(task.labels)
+    by_class = [[e for e in task.train if e.label == label] for label in range(count)]
+    texts = [[members[int(n)] for n in drawn.permutation(len(members))[:2]] for members in by_class]
+    order = [int(label) for label in drawn.permutation(count)]
+    correct, place = [texts[label][0] for label in order], seed % count
+    changed, following = correct[place], (order[place] + 1) % count
+    false = replace(changed, label=following)
+    ambiguous = replace(changed, text=f"{changed.text} {texts[following][1].text}")
+    sets = {"correct": correct}
+    for name, example in zip(SETS[1:], (false, ambiguous), strict=True):
+        sets[name] = [*correct[:place], example, *correct[place + 1 :]]
+    return place, sets
+
+
+def cell(model: Any, name: str, seed: int, n: int) -> dict[str, Any]:
+    """Means over the tested half of the queries, by set of demonstrations."""
+    task, kept = icl.load_task(name), {}
+    place, sets = demonstrations(task, seed)
+    batches = {
+        shown: icl.build_prompts(task, model, demonstrations=examples, n=n, seed=seed)
+        for shown, examples in sets.items()
+    }
+    chosen = icl.function_vector_by_demonstration(model, batches[SETS[0]], progress=False)
+    tested, heads = chosen.tested.tolist(), chosen.heads
+    kept[SETS[0]] = numbers(chosen, place)
+    for shown in SETS[1:]:
+        assert same_queries(batches[shown], batches[SETS[0]])
+        result = icl.function_vector_by_demonstration(
+            model, batches[shown][tested], heads=heads, progress=False
+        )
+        kept[shown] = numbers(result, place)
+    return {"place": place, "heads": heads, "sets": kept}
+
+
+def numbers(result: Any, place: int) -> dict[str, Any]:
+    """The means of a result, of which one demonstration is the changed one."""
+    lost = [result.interval("lost", condition=name).value for name in LOSSES]
+    beyond = [list(result.beside_random(name)) for name in LOSSES[:2]]
+    others = [demo for demo in range(result.count) if demo != place]
+    by_demo = {
+        name: (float(values[:, place].mean()), float(values[:, others].mean()))
+        for name, values in (
+            ("removed", result.removed), ("share", result.share),
+            ("attention", result.attention[:, 0]), ("shift", result.shift),
+        )
+    }  # fmt: skip
+    same = result.same_class()
+    added = [result.interval("added", vector=name).value for name in ("whole", "demonstrations")]
+    return {
+        "status": result.status,
+        "lost": lost,
+        "beyond": beyond,
+        "by_demo": by_demo,
+        "same": None if same is None else list(same),
+        "recency": list(result.recency()),
+        "cosine": result.interval("cosine").value,
+        "added": [*added, result.interval("summed").value],
+        "plain": result.interval("plain").value,
+        "bare": result.interval("bare").value,
+        "prompts": result.prompts,
+    }
+
+
+def spread(values: Sequence[float]) -> str:
+    """Mean and range over seeds."""
+    mean, low, high = float(np.mean(values)), min(values), max(values)
+    return f"{mean:+.2f} [{low:+.2f}, {high:+.2f}]".replace("-", "−")
+
+
+def rows(cells: list[dict[str, Any]], shown: str, columns: Sequence[Callable[[Any], float]]) -> str:
+    """Cells of a table row."""
+    return " | ".join(spread([of(own["sets"][shown]) for own in cells]) for of in columns)
+
+
+def text(done: dict[str, Any]) -> str:
+    """The tables of all cells, in Markdown."""
+    lines = [
+        "SmolLM2-135M-Instruct, one demonstration per class, five seeds; mean over seeds [smallest, largest seed], in logits "
+        "of the right answer above the mean of the others unless stated otherwise.",
+        "",
+    ]
+    for task in TASKS:
+        cells = [done[key] for key in sorted(done) if key.startswith(f"{task} ")]
+        if not cells:
+            continue
+        prompts = cells[0]["sets"]["correct"]["prompts"]
+        lines += [f"**`{task}`**, {prompts} tested queries a seed", ""]
+        split = [lambda own, n=n: own["lost"][n] for n in range(4)]
+        lines += [
+            "| demonstrations | loss with routing of the cut run | values | both | without their parts | routing beyond random heads | status by seed |",
+            "|---|---|---|---|---|---|---|",
+        ]
+        for shown in SETS:
+            beyond = [lambda own: own["beyond"][0][0]]
+            statuses = ", ".join(own["sets"][shown]["status"] for own in cells)
+            lines.append(f"| {shown} | {rows(cells, shown, [*split, *beyond])} | {statuses} |")
+        lines += [
+            "",
+            "| demonstrations | changed one: effect | others: effect | changed one: attention | others: attention | changed one: attention that context adds | others |",
+            "|---|---|---|---|---|---|---|",
+        ]
+        for shown in SETS:
+            each = [
+                lambda own, name=name, n=n: own["by_demo"][name][n]
+                for name in ("removed", "attention", "shift")
+                for n in range(2)
+            ]
+            lines.append(f"| {shown} | {rows(cells, shown, each)} |")
+        lines += [
+            "",
+            "| demonstrations | cosine of their sum and the vector | vector added | their sum added | single effects summed | right answer, zero-shot | with demonstrations |",
+            "|---|---|---|---|---|---|---|",
+        ]
+        for shown in SETS:
+            sums = [
+                lambda own: own["cosine"],
+                *(lambda own, n=n: own["added"][n] for n in range(3)),
+            ]
+            ends = [lambda own: own["bare"], lambda own: own["plain"]]
+            lines.append(f"| {shown} | {rows(cells, shown, [*sums, *ends])} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Measure for some minutes, or write the tables."""
+    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--n", type=int, default=24)
+    parser.add_argument("--minutes", type=float, default=8.0)
+    parser.add_argument("--write", action="store_true")
+    options = parser.parse_args()
+    done = json.loads(options.out.read_text()) if options.out.exists() else {}
+    end = time.monotonic() + 60 * options.minutes
+    model = None if options.write else icl.load_model()
+    for seed in range(0 if model is None else options.seeds):
+        for task in TASKS:
+            key, start = f"{task} {seed}", time.process_time()
+            if key not in done and time.monotonic() < end:
+                done[key] = cell(model, task, seed, options.n)
+                done[key]["seconds"] = time.process_time() - start
+                options.out.write_text(json.dumps(done))
+                print(key, round(done[key]["seconds"]), "s", flush=True)
+    print(table := text(done))
+    if options.write:
+        PLACE.write_text(table, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
