@@ -36,14 +36,14 @@ def setting(family: str) -> tuple[Any, icl.PromptBatch]:
 
 def text_of(shown: Any, text: str, rationale: str | None) -> str:
     """A prompt's text, up to the blank before its label, written by hand."""
-    parts = [PATTERN.format(text=e.text, rationale=e.rationale, label=LABELS[e.label]) for e in shown]
+    parts = [
+        PATTERN.format(text=e.text, rationale=e.rationale, label=LABELS[e.label]) for e in shown
+    ]
     because = "" if rationale is None else f"Because: {rationale}\n"
     return "\n\n".join([*parts, f"Article: {text}\n{because}Answer:"])
 
 
-def log_probs(
-    family: str, text: str, cut: Any = None, *, hidden: bool = False
-) -> torch.Tensor:
+def log_probs(family: str, text: str, cut: Any = None, *, hidden: bool = False) -> torch.Tensor:
     """Log-probabilities among the label words after a text, by Hugging Face; with `hidden` at every layer.
 
     `cut(offsets)` gives rows and columns of edges that are masked, for the characters of each token.
@@ -64,7 +64,9 @@ def log_probs(
         out = hf(torch.tensor([ids]), attention_mask=mask[None, None], output_hidden_states=True)
         if hidden:
             base = hf.base_model
-            norm = getattr(base, "ln_f", getattr(base, "norm", getattr(base, "final_layer_norm", None)))
+            norm = getattr(
+                base, "ln_f", getattr(base, "norm", getattr(base, "final_layer_norm", None))
+            )
             states = [norm(state[0, -1]) for state in out.hidden_states[:-1]]
             states.append(out.hidden_states[-1][0, -1])
             logits = torch.stack([hf.get_output_embeddings()(state) for state in states])
