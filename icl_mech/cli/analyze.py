@@ -8,7 +8,7 @@ import typer
 
 import icl_mech as icl
 from icl_mech.cli.console import in_options
-from icl_mech.cli.inputs import Prompts, check_names, own_measurements, total_of
+from icl_mech.cli.inputs import Prompts, check_names, loaded_lens, own_measurements, total_of
 from icl_mech.cli.job import Job, command_line
 from icl_mech.cli.options import (
     ModelOptions,
@@ -191,9 +191,8 @@ def _through(folder: Path | None, model: Any) -> "list[LogitLens]":
     if folder is None:
         return []
     from icl_mech.measurements import LogitLens
-    from icl_mech.measurements.lens.fitted import FittedLens
 
-    return [LogitLens(lens=icl.load(folder, model, kind=FittedLens))]
+    return [LogitLens(lens=loaded_lens(folder, model))]
 
 
 def _width(text: str) -> float | dict[str, float]:

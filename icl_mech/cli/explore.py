@@ -10,14 +10,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from icl_mech.cli.console import say, waiting
-from icl_mech.cli.inputs import built_texts, check_model, check_names, loaded_model, loaded_task
+from icl_mech.cli.inputs import (
+    built_texts,
+    check_model,
+    check_names,
+    loaded_lens,
+    loaded_model,
+    loaded_task,
+)
 from icl_mech.cli.options import ModelOptions, TaskOptions, TextOptions, grouped
 from icl_mech.tasks import Task
 
 if TYPE_CHECKING:
     import icl_mech as icl
     from icl_mech.explorer import Explorer, Server
-    from icl_mech.measurements.lens.fitted import FittedLens
 
 ADDRESS = "address.json"
 """File in the folder with port and token, so that an open page finds the server again."""
@@ -95,7 +101,7 @@ def explore(
             n=n,
             seed=seed,
             threads=threads,
-            lens=None if lens is None else _lens(lens, loaded),
+            lens=None if lens is None else loaded_lens(lens, loaded),
         )
     if save_page is not None:
         with waiting("Measuring what the page shows ...", quiet=False):
@@ -121,14 +127,6 @@ def _leading(place: Path, url: str) -> str:
     file.touch(mode=0o600)
     file.write_text(f'<meta http-equiv="refresh" content="0; url={url}">', encoding="utf-8")
     return file.as_uri()
-
-
-def _lens(folder: Path, model: object) -> "FittedLens":
-    """The lens in a folder, for this model."""
-    import icl_mech as icl
-    from icl_mech.measurements.lens.fitted import FittedLens
-
-    return icl.load(folder, model, kind=FittedLens)
 
 
 def _opened(

@@ -18,7 +18,7 @@ from icl_mech.cli.options import (
     TextOptions,
 )
 from icl_mech.documents import json_of
-from icl_mech.errors import IclMechError, ModelError, PromptError, RunError, TaskError
+from icl_mech.errors import IclMechError, ModelError, PromptError, ResultError, RunError, TaskError
 from icl_mech.model_sources import resolve
 from icl_mech.names import at_address
 from icl_mech.tasks.sources import check_name
@@ -26,6 +26,7 @@ from icl_mech.tasks.sources import check_name
 if TYPE_CHECKING:
     from icl_mech.interventions import Intervention
     from icl_mech.measurements import AnyMeasurement
+    from icl_mech.measurements.lens.fitted import FittedLens
 
 Prompts: TypeAlias = "icl.PromptBatch | tuple[icl.PromptBatch, icl.PromptBatch]"
 
@@ -101,6 +102,23 @@ def loaded_model(options: ModelOptions, *, quiet: bool) -> Any:
     """
     with in_options(MODEL_WORDS), waiting(f"Loading {options.model} ...", quiet=quiet):
         return icl.load_model(options.model, **load_options(options))
+
+
+def loaded_lens(folder: Path, model: object) -> "FittedLens":
+    """The lens in a folder, saved or published, for this model.
+
+    Raises:
+        ResultError: there is none in this folder.
+        RunError: it belongs to another model.
+    """
+    from icl_mech.measurements.lens.fitted import FittedLens
+
+    lens = icl.load(folder, model)
+    if not isinstance(lens, FittedLens):
+        raise ResultError(
+            f"{str(folder)!r} contains a {type(lens).__name__}; expected a fitted lens."
+        )
+    return lens
 
 
 def loaded_tokenizer(options: ModelOptions, *, quiet: bool) -> Any:

@@ -14,7 +14,7 @@ import typer
 import icl_mech as icl
 from icl_mech import measurements
 from icl_mech.cli.console import in_options
-from icl_mech.cli.inputs import Prompts, own_measurements
+from icl_mech.cli.inputs import Prompts, loaded_lens, own_measurements
 from icl_mech.cli.job import Job, command_line
 from icl_mech.cli.options import (
     Command,
@@ -121,7 +121,7 @@ def measuring(name: str, kind: Kind, variants: list[Variant]) -> Command:
             ready = [] if published else [kind(**own)]
 
         def chosen(loaded: Any) -> list[AnyMeasurement[Any, Any]]:
-            lenses = {field: icl.load(place, loaded) for field, place in published.items()}
+            lenses = {field: loaded_lens(place, loaded) for field, place in published.items()}
             return [*(ready or [kind(**own | lenses)]), *more]
 
         job = Job(model, task, prompts, run, output, command_line(context), texts)

@@ -27,7 +27,9 @@ def drawing(result: DemonstrationSteeringResult, show: str = "recovered") -> Bar
         result: The result to draw.
         show: `recovered`, `search` or `side_effects`.
     """
-    return {"recovered": _recovered, "search": _search, "side_effects": _side_effects}[show](result)
+    if show == "search":
+        return _search(result)
+    return _recovered(result) if show == "recovered" else _side_effects(result)
 
 
 def _recovered(result: DemonstrationSteeringResult) -> Bars:
@@ -51,7 +53,9 @@ def _search(result: DemonstrationSteeringResult) -> LayerCurves:
     return LayerCurves(
         "Effect of the vector by block and strength",
         tuple(f"strength {told(strength)}" for strength in result.strengths),
-        *(values.T for values in (tried.values, tried.low, tried.high)),
+        tried.values.T,
+        tried.low.T,
+        tried.high.T,
         y_title=tried.unit,
         note=_note(result, len(result.searched) - result.count, "training"),
         x=tuple(map(float, result.layers)),

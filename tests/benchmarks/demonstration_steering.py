@@ -23,26 +23,26 @@ from icl_mech.metrics.ratios import nested_ratio
 from icl_mech.results.wording import said, told
 
 PLACE = Path("docs") / "results" / "demonstration_steering.md"
-TASKS = {"headlines": ("questions", "reviews"), "questions": ("headlines", "reviews")}
-"""Each task with those on which side effects are measured."""
-EVERY = 3
+TASKS = {"headlines": "questions", "questions": "headlines"}
+"""Each task with the one on which side effects are measured."""
+DRAWS = 3
+EVERY = 5
 """Distance of the blocks that are tried."""
 ROWS = {
     "demonstrations": "demonstrations as text",
     "vector": "their vector",
     "shuffled": "vector of shuffled labels",
     "offset": "offset of the label logits",
-    "random": "random directions (mean of 5)",
+    "random": "random directions (mean of 3)",
 }
 TENSORS = ("log_prob", "right", "random", "searched", "answers", "task_right", "text_loss")
 
 
 def cell(model: Any, task: str, seed: int, n: int) -> dict[str, Any]:
     """The result of a task and seed as JSON values."""
-    prompts = icl.build_prompts(task, model, shots=1, n=n, seed=seed, demonstrations="per_prompt")
-    measurement = DemonstrationSteering(
-        layers=range(EVERY - 1, model.cfg.n_layers, EVERY), tasks=TASKS[task], seed=seed
-    )
+    prompts = icl.build_prompts(task, model, shots=1, n=n, seed=seed)
+    layers = range(EVERY - 1, model.cfg.n_layers, EVERY)
+    measurement = DemonstrationSteering(layers=layers, draws=DRAWS, tasks=[TASKS[task]], seed=seed)
     result = measurement(model, prompts, progress=False)
     fields = {name: getattr(result, name).tolist() for name in TENSORS}
     plain = ("contexts", "layers", "strengths", "layer", "strength", "labels", "tasks", "notes")
@@ -160,7 +160,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("out", type=Path)
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--n", type=int, default=64)
+    parser.add_argument("--n", type=int, default=48)
     parser.add_argument("--model", default="smollm2-135m")
     options = parser.parse_args()
     cells = json.loads(options.out.read_text()) if options.out.exists() else {}

@@ -267,12 +267,12 @@ class _Effect(NamedTuple):
     Attributes:
         vectors: Of each block: the vector; with shuffled labels too, where these can be built.
         offset: Mean change of the candidates' logits.
-        count: Number of prompts.
+        size: Number of prompts.
     """
 
     vectors: Float[Tensor, "vector block d_model"]
     offset: Float[Tensor, " label"]
-    count: int
+    size: int
 
 
 @dataclass(frozen=True)
@@ -506,11 +506,13 @@ def _effect(model: LanguageModel, data: PromptBatch, runs: list[Any], rows: list
 
 def _over_all(effects: Sequence[_Effect]) -> _Effect:
     """The mean effect over the prompts of all parts."""
-    count = sum(effect.count for effect in effects)
-    vectors, offset = (
-        sum(effect[field] * (effect.count / count) for effect in effects) for field in (0, 1)
-    )
-    return _Effect(torch.as_tensor(vectors), torch.as_tensor(offset), count)
+    size = sum(effect.size for effect in effects)
+    shares = [effect.size / size for effect in effects]
+    parts = [
+        (effect.vectors * w, effect.offset * w) for effect, w in zip(effects, shares, strict=True)
+    ]
+    vectors, offset = (torch.stack(part).sum(0) for part in zip(*parts, strict=True))
+    return _Effect(vectors, offset, size)
 
 
 def _changes(runs: list[Any], bare: PromptBatch) -> Float[Tensor, "batch run"]:
