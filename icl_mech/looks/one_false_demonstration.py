@@ -78,7 +78,9 @@ def _places(result: OneFalseDemonstrationResult) -> LayerCurves:
 def _layers(result: OneFalseDemonstrationResult) -> LayerCurves:
     right, margin = result.sel("lens_accuracy"), result.sel("margin")
     names, meanings = _sides(result)
-    ends = [torch.cat([getattr(right, end), getattr(margin, end)]) for end in ("values", "low", "high")]  # fmt: skip
+    ends = [
+        torch.cat([getattr(right, end), getattr(margin, end)]) for end in ("values", "low", "high")
+    ]
     early: Any = result.exit
     panels = (
         Panel("Right answers", (*range(len(names)),), "fraction of right answers", _chance(result)),

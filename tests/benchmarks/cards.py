@@ -122,7 +122,7 @@ CALLS: Mapping[str, tuple[tuple[str, ...], Call]] = {
     # What must be there first, and the call that is counted.
     **{
         name: ((), of_prompts(name))
-        for name in ("predict", "flow_scores", "saliency_maps", "flow_by_demonstration", "leave_one_out", "one_false_demonstration", "gain",
+        for name in ("predict", "flow_scores", "saliency_maps", "flow_by_demonstration", "leave_one_out", "one_false_demonstration", "gain", "guaranteed_exit",
                      "isolation", "isolation_map", "edge_cuts", "extraction", "logit_lens", "lens_table", "saliency_check", "calibration",
                      "compress_demonstrations", "diagnose_confusion", "anchor_tokens")
     },

@@ -357,8 +357,8 @@ class GuaranteedExit(Measurement[GuaranteedExitResult]):
     Source: arXiv 2510.02480.
     """
 
-    epsilon: float | int = 0.1
-    delta: float | int = 0.05
+    epsilon: float = 0.1
+    delta: float = 0.05
     loss: Loss = "difference"
     grid: Count = 100
     starts: Count = 5

@@ -21,7 +21,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
-import numpy as np
 import torch
 
 from icl_mech._typing import Float, Int, Tensor
@@ -30,7 +29,7 @@ from icl_mech.engine import common_prefix
 from icl_mech.errors import PromptError, ResultError, RunError
 from icl_mech.measurements.base import Measurement, Pass
 from icl_mech.measurements.by_demonstration.flow_by_demonstration import FlowByDemonstrationResult
-from icl_mech.measurements.demonstrations import check_same_count, query
+from icl_mech.measurements.demonstrations import check_same_count
 from icl_mech.measurements.doors import door
 from icl_mech.measurements.heads.label_attention import LabelAttentionReading
 from icl_mech.measurements.lens.fitted import FittedLens, check_lens
@@ -47,8 +46,8 @@ from icl_mech.metrics import (
 from icl_mech.metrics.heads import attention_to_same
 from icl_mech.metrics.layers import stratified_halves
 from icl_mech.models import LanguageModel
-from icl_mech.prompts import Prompt, PromptBatch
-from icl_mech.prompts.rewriting import Rewritten, exchanged, mislabelled, shown_words
+from icl_mech.prompts import PromptBatch
+from icl_mech.prompts.one_false import OneFalse, one_false
 from icl_mech.results import Definition, Quantity, Result, function_of_means
 from icl_mech.results.judging import Status, judged, together
 from icl_mech.results.quantities import kept
@@ -393,20 +392,6 @@ class OneFalseDemonstrationResult(Result):
         return show != "heads" or self.has_control
 
 
-class _Design(NamedTuple):
-    """What is displayed at each place.
-
-    Attributes:
-        places: The places.
-        shown: Class that the false demonstration displays.
-        donors: Prompt whose query is exchanged in; -1 where there is none.
-    """
-
-    places: tuple[int, ...]
-    shown: Int[Tensor, "batch place"]
-    donors: Int[Tensor, "batch place"]
-
-
 @dataclass(frozen=True)
 class OneFalseDemonstration(Measurement[OneFalseDemonstrationResult]):
     """Answer, lens and attention with exactly one false demonstration, at each place.
@@ -454,14 +439,12 @@ class OneFalseDemonstration(Measurement[OneFalseDemonstrationResult]):
                 f"places={list(places)} must be different numbers from 0 to {data.n_demos - 1}, the "
                 "demonstrations of each prompt."
             )
-        words = shown_words(data)
-        if len(words) == 1:
+        if len(set(data.label_classes.flatten().tolist())) == 1:
             raise PromptError(
                 "All demonstrations display the same label, so there is no false one to display. "
                 "Build the prompts with demonstrations of several classes (shots >= 1)."
             )
-        written = self._false(model, data) if words else [Rewritten(None, "texts are unknown")]
-        for false in written:
+        for false in self._design(data).false(model.tokenizer):
             if false.prompts is None:
                 raise PromptError(
                     f"A false demonstration cannot be written ({false.why_not}). Build the prompts "
@@ -471,57 +454,16 @@ class OneFalseDemonstration(Measurement[OneFalseDemonstrationResult]):
     def _places(self, data: PromptBatch) -> tuple[int, ...]:
         return tuple(range(data.n_demos)) if self.places is None else tuple(self.places)
 
-    def _design(self, data: PromptBatch) -> _Design:
-        """False labels, balanced within each pair of query class and demonstration class, and exchanged texts."""
-        places, answers = self._places(data), data.answers.tolist()
-        there = sorted(shown_words(data))
-        shown, donors = torch.full((2, len(data), len(places)), -1).unbind(0)
-        queries = [query(prompt) for prompt in data]
-        held = [_texts(prompt) for prompt in data]
-        for column, place in enumerate(places):
-            generator, used = np.random.default_rng([self.seed, place]), {}
-            for row in generator.permutation(len(data)).tolist():
-                true = int(data.label_classes[row, place])
-                wrong = [label for label in there if label != true]
-                key = answers[row], true
-                number = used.setdefault(key, int(generator.integers(len(wrong))))
-                used[key] += 1
-                shown[row, column] = false = wrong[number % len(wrong)]
-                givers = [
-                    donor
-                    for donor, label in enumerate(answers)
-                    if label == false and not held[row] & set(queries[donor])
-                ]
-                if givers:
-                    donors[row, column] = givers[int(generator.integers(len(givers)))]
-        return _Design(places, shown, donors)
-
-    def _false(self, model: LanguageModel, data: PromptBatch) -> list[Rewritten]:
-        design = self._design(data)
-        return [
-            mislabelled(data, model.tokenizer, place, design.shown[:, column].tolist())
-            for column, place in enumerate(design.places)
-        ]
-
-    def _exchanged(self, model: LanguageModel, data: PromptBatch) -> list[Rewritten]:
-        """Exchanged prompts of each place; only the reason if one cannot be written."""
-        design = self._design(data)
-        if bool((design.donors < 0).any()):
-            lacking = sorted({data.labels[c] for c in design.shown[design.donors < 0].tolist()})
-            return [Rewritten(None, f"no other query is of class {', '.join(lacking)}")]
-        written = [
-            exchanged(data, model.tokenizer, place, design.donors[:, column].tolist())
-            for column, place in enumerate(design.places)
-        ]
-        return next(([refused] for refused in written if refused.prompts is None), written)
+    def _design(self, data: PromptBatch) -> OneFalse:
+        return one_false(data, self._places(data), self.seed)
 
     def passes(self, model: LanguageModel, data: PromptBatch) -> list[Pass]:
         """The prompts, and for each place those with one false and with one exchanged demonstration."""
         readings = [LayerLensReading(vocabulary=False, lens=self.lens), LabelAttentionReading()]
-        passes = [Pass(data, readings, title="true demonstrations")]
+        passes, design = [Pass(data, readings, title="true demonstrations")], self._design(data)
         for title, sets in (
-            ("one false demonstration", self._false(model, data)),
-            ("one exchanged demonstration", self._exchanged(model, data)),
+            ("one false demonstration", design.false(model.tokenizer)),
+            ("one exchanged demonstration", design.exchanged(model.tokenizer)),
         ):
             passes += [
                 Pass(new.prompts, readings, title=title) for new in sets if new.prompts is not None
@@ -545,7 +487,7 @@ class OneFalseDemonstration(Measurement[OneFalseDemonstrationResult]):
             matching.append(
                 torch.stack(
                     [
-                        _towards(every[:, column], data, design, column, number > 0)
+                        _towards(every[:, column], design, column, number > 0)
                         for column in range(count)
                     ],
                     dim=1,
@@ -553,7 +495,7 @@ class OneFalseDemonstration(Measurement[OneFalseDemonstrationResult]):
             )
         notes = ()
         if len(sets) < len(SIDES):
-            why = self._exchanged(model, data)[0].why_not
+            why = design.exchanged(model.tokenizer)[0].why_not
             notes = (f"There is no control with an exchanged demonstration ({why}).",)
         return OneFalseDemonstrationResult(
             logits=torch.stack(logits, dim=1).float(),
@@ -573,24 +515,12 @@ class OneFalseDemonstration(Measurement[OneFalseDemonstrationResult]):
 
 
 def _towards(
-    attention: Float[Tensor, "batch block head demo"],
-    data: PromptBatch,
-    design: _Design,
-    column: int,
-    changed: bool,
+    attention: Float[Tensor, "batch block head demo"], design: OneFalse, column: int, changed: bool
 ) -> Float[Tensor, "batch block head"]:
     """Prefix matching towards the class that a place displays in the false prompt."""
-    labels, false = data.label_classes.clone(), design.shown[:, column]
-    if changed:
-        labels[:, design.places[column]] = false
-    same = attention_to_same(attention, labels, false)
-    return prefix_matching(same, attention.sum(-1), data.n_labels)
-
-
-def _texts(prompt: Prompt) -> set[tuple[int, ...]]:
-    """Tokens of all texts of a prompt."""
-    roles = ("demo_text", "query_text")
-    return {prompt.tokens[s.start : s.stop] for s in prompt.spans if s.role in roles}
+    labels = design.labels(column) if changed else design.prompts.label_classes
+    same = attention_to_same(attention, labels, design.shown[:, column])
+    return prefix_matching(same, attention.sum(-1), design.prompts.n_labels)
 
 
 def _shared(data: PromptBatch) -> bool:

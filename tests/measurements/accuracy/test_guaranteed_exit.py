@@ -265,6 +265,18 @@ def test_refusals():
         icl.guaranteed_exit(model, ragged()[[0, 1]])
 
 
+def test_a_cell_of_a_sweep(tmp_path):
+    from tests.sweeps.loaders import TASK as SWEPT
+    from tests.sweeps.loaders import tiny
+
+    run = icl.sweep(
+        tiny, SWEPT, [GuaranteedExit()], shots=1, n=4, seeds=[0, 1], out=tmp_path / "sweep", **QUIET,
+    )  # fmt: skip
+    mean = run.average("guaranteed_exit.saved", over="seed")
+    assert mean.cells[0].value.shape == (100,)
+    assert icl.load(tmp_path / "sweep").summary() == run.summary()
+
+
 def test_the_measurement_is_the_function():
     model = tiny_model("gpt2")
     prompts = icl.build_prompts(TASK, model, shots=1, n=4, demonstrations="per_prompt")

@@ -404,6 +404,20 @@ def test_refusals():
     WORDS(" ".join(lacking.notes), "no_donors")
 
 
+def test_a_cell_of_a_sweep(tmp_path):
+    from tests.sweeps.loaders import TASK, tiny
+
+    run = icl.sweep(
+        tiny, TASK, [OneFalseDemonstration(places=[0])], shots=1, n=4, seeds=[0, 1],
+        out=tmp_path / "sweep", **QUIET,
+    )  # fmt: skip
+    mean = run.average("one_false_demonstration.harm", over="seed")
+    assert len(mean.cells) == 1
+    assert mean.cells[0].value.shape == (1,)
+    assert mean.cells[0].prompts == 4
+    assert icl.load(tmp_path / "sweep").summary() == run.summary()
+
+
 def test_the_measurement_is_the_function():
     model = tiny_model("gpt2")
     prompts = built(model)
