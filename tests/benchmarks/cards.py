@@ -136,6 +136,11 @@ CALLS: Mapping[str, tuple[tuple[str, ...], Call]] = {
     },
     "early_exit": (("accuracy",), lambda own: icl.early_exit(own.accuracy)),
     "head_scores": (("pair",), lambda own: icl.head_scores(own.model, own.pair[1], **QUIET)),
+    # As the planted language has no other templates and label words, seeds and subsets only.
+    "stability": (
+        ("pair",),
+        lambda own: icl.stability(own.model, own.pair, over=("seed", "subset"), k=3, **QUIET),
+    ),
     "head_attention": (
         ("scores",),
         lambda own: icl.head_attention(own.model, own.pair[1], own.scores.top(3), **QUIET),
@@ -215,7 +220,7 @@ def rows_of(own: Setting, name: str) -> int:
         return sum(int(side.lengths.sum()) for side in own.pair)
     if name == "task_heads":
         return int(own.drawn.lengths.sum())
-    if name in ("head_scores", "head_attention"):
+    if name in ("head_scores", "head_attention", "stability"):
         return int(own.pair[1].lengths.sum())
     if name in ("fit_tuned_lens", "fit_jacobian_lens"):
         return int(own.train.lengths.sum())
