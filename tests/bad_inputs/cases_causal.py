@@ -75,7 +75,29 @@ def transplanted(**options: Any) -> Callable[[Bench], object]:
     return lambda b: icl.transplant(b.model, *b.pair, **options)
 
 
+def kept(**options: Any) -> Callable[[Bench], object]:
+    """A circuit of a pair."""
+    return lambda b: icl.circuit_faithfulness(b.model, *b.pair, **options)
+
+
 CASES = [
+    called("a circuit of no head", kept(circuit=[]), "circuit=[]"),
+    called("a head outside the model", kept(circuit=[(9, 0)]), "(9, 0)", "3 layers"),
+    called("a head below 0", kept(circuit=[(0, -1)]), "(0, -1)"),
+    called("a circuit as a number", kept(circuit=3), "circuit=3"),
+    called("a file that is not there", kept(circuit="none.json"), "none.json"),
+    called("an unknown ablation", kept(ablation="patch"), "resample"),
+    called("an unknown granularity", kept(granularity="neurons"), "'nodes'"),
+    called("fractions out of order", kept(circuit=[(0, 1)], fractions=[0.5, 0.1]), "fractions"),
+    called("a fraction above 1", kept(circuit=[(0, 1)], fraction=1.5), "1.5"),
+    called("no points of the path", kept(steps=0), "0; it must"),
+    called("no random set", kept(circuit=[(0, 1)], draws=0), "draws=0"),
+    called("edges of heads", kept(circuit=[(0, 1)], granularity="edges"), "granularity='nodes'"),
+    called(
+        "a circuit of single texts",
+        lambda b: icl.circuit_faithfulness(b.model, b.prompts, b.pair[1]),
+        error=PromptError,
+    ),
     called("a place there is none of", transplanted(at="label_word"), "at='label_word'", "anchors"),
     called("no place", transplanted(at=())),
     called("a place twice", transplanted(at=("target", "target"))),

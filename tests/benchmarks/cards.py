@@ -132,7 +132,7 @@ CALLS: Mapping[str, tuple[tuple[str, ...], Call]] = {
     **{
         name: ((), of_pairs(name))
         for name in ("layer_accuracy", "context_accuracy", "alignment", "attribution_patching", "transplant",
-                     "matching_by_layer")
+                     "matching_by_layer", "circuit_faithfulness")
     },
     "early_exit": (("accuracy",), lambda own: icl.early_exit(own.accuracy)),
     "head_scores": (("pair",), lambda own: icl.head_scores(own.model, own.pair[1], **QUIET)),
@@ -215,7 +215,8 @@ def rows_of(own: Setting, name: str) -> int:
     if name in ("span_flow", "suppression", "anchor_agreement"):
         return int(own.texts.lengths.sum())
     paired = ("layer_accuracy", "context_accuracy", "alignment", "attribution_patching", "ablation",
-              "compare_heads", "find_false_induction_heads", "head_mediation", "transplant", "matching_by_layer")  # fmt: skip
+              "compare_heads", "find_false_induction_heads", "head_mediation", "transplant", "matching_by_layer",
+              "circuit_faithfulness")  # fmt: skip
     if name in paired:
         return sum(int(side.lengths.sum()) for side in own.pair)
     if name == "task_heads":

@@ -41,14 +41,21 @@ def check_alike(clean: PromptBatch, other: PromptBatch) -> None:
                 "prompts with build_prompt_pairs."
             )
         if first != second:
+            both = zip(first, second, strict=False)
+            place = next((i for i, roles in enumerate(both) if roles[0] != roles[1]), None)
+            found = (
+                f"{len(first)} and {len(second)} spans"
+                if place is None
+                else f"span {place} is {_named(first[place])} and {_named(second[place])}"
+            )
             raise PromptError(
-                f"Prompt {number} and its counterfactual have different roles ({_short(first)}; {_short(second)}), so "
-                "their tokens cannot be aligned. Build both with build_prompt_pairs."
+                f"Prompt {number} and its counterfactual do not align: {found}. Build both with build_prompt_pairs."
             )
 
 
-def _short(roles: list[Stretch]) -> str:
-    return " ".join(role for role, _ in roles[:6]) + (" …" if len(roles) > 6 else "")
+def _named(stretch: Stretch) -> str:
+    role, demo = stretch
+    return repr(role) if demo is None else f"{role!r} of demonstration {demo}"
 
 
 def aligned(clean: PromptBatch, other: PromptBatch) -> Int[Tensor, "batch row"]:

@@ -363,11 +363,12 @@ class CircuitFaithfulness(PairMeasurement[CircuitFaithfulnessResult]):
         check_label_words(*data)
         check_answers(data[0], "circuit_faithfulness")
         check_own_weights(model, "circuit_faithfulness")
-        wrong = [f for f in (self.fraction, *self.fractions) if not 0 < f <= 1]
-        if wrong or list(self.fractions) != sorted(set(self.fractions)):
+        if not 0 < self.fraction <= 1:
+            raise RunError(f"fraction={self.fraction} must lie above 0 and be at most 1.")
+        grid = list(self.fractions)
+        if grid != sorted(set(grid)) or any(not 0 < fraction <= 1 for fraction in grid):
             raise RunError(
-                f"fraction={self.fraction} and fractions={list(self.fractions)} must lie above 0 and up to 1, fractions "
-                "in increasing order without duplicates."
+                f"fractions={grid} must lie above 0 and be at most 1, in increasing order without duplicates."
             )
         if isinstance(self.circuit, Circuit):
             self.circuit.check(model.info)
