@@ -19,6 +19,7 @@ import torch
 
 import icl_mech as icl
 from icl_mech.measurements import CompressContext
+from icl_mech.planted import rationale_model, rationale_task
 from tests.benchmarks.study_cost import Counter, narrow
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -45,6 +46,12 @@ class Setting:
     def one(self) -> icl.PromptBatch:
         """Prompts with shared demonstrations."""
         return self.prompts()
+
+    @cached_property
+    def rationales(self) -> icl.PromptBatch:
+        """Prompts with rationales."""
+        task = self.task if isinstance(self.task, icl.Task) else "comparisons"
+        return icl.build_prompts(task, self.model, shots=1, n=self.n)
 
     @cached_property
     def pair(self) -> tuple[icl.PromptBatch, icl.PromptBatch]:
@@ -97,6 +104,8 @@ class Setting:
 
 Call = Callable[[Setting], Any]
 
+OF_RATIONALES = ("rationale_answers", "rationale_use")
+
 
 def of_prompts(name: str, **more: Any) -> Call:
     """A method of one set of prompts."""
@@ -120,6 +129,10 @@ CALLS: Mapping[str, tuple[tuple[str, ...], Call]] = {
         for name in ("predict", "flow_scores", "saliency_maps", "flow_by_demonstration", "leave_one_out", "gain",
                      "isolation", "isolation_map", "edge_cuts", "extraction", "logit_lens", "lens_table", "saliency_check", "calibration",
                      "compress_demonstrations", "diagnose_confusion", "anchor_tokens")
+    },
+    **{
+        name: ((), lambda own, name=name: getattr(icl, name)(own.model, own.rationales, **QUIET))
+        for name in OF_RATIONALES
     },
     "CompressContext": ((), lambda own: CompressContext()(own.model, own.one)),
     "task_vector": ((), of_prompts("task_vector")),
@@ -200,6 +213,8 @@ def rows_of(own: Setting, name: str) -> int:
               "compare_heads", "find_false_induction_heads", "head_mediation", "transplant", "matching_by_layer")  # fmt: skip
     if name in paired:
         return sum(int(side.lengths.sum()) for side in own.pair)
+    if name in OF_RATIONALES:
+        return int(own.rationales.lengths.sum())
     if name in ("head_scores", "head_attention"):
         return int(own.pair[1].lengths.sum())
     if name in ("fit_tuned_lens", "fit_jacobian_lens"):
@@ -209,10 +224,12 @@ def rows_of(own: Setting, name: str) -> int:
 
 def figures(names: list[str], folder: Path) -> Iterator[tuple[str, str]]:
     """The figure of each method on the planted model; why there is none, where there is none."""
-    own = Setting(icl.planted_model(), icl.planted_task(), 24)
+    usual = Setting(icl.planted_model(), icl.planted_task(), 24)
+    reasons = Setting(rationale_model(), rationale_task(), 24)
     folder.mkdir(parents=True, exist_ok=True)
     for name in names:
         needs, call = CALLS[name]
+        own = reasons if name in OF_RATIONALES else usual
         try:
             for need in needs:
                 getattr(own, need)
