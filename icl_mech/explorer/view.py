@@ -355,7 +355,9 @@ def _first(
     for example in asked[0][0]:
         true = known.get(example.keys, example).label
         demos.append(
-            Demo(example.text, example.label, true, example.text2, example.answers, example.rationale)
+            Demo(
+                example.text, example.label, true, example.text2, example.answers, example.rationale
+            )
         )
     shared = all(shown == asked[0][0] for shown, _ in asked)
     taken = {key for example in asked[0][0] for key in example.keys if not shared}

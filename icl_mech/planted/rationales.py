@@ -87,9 +87,7 @@ def rationale_task() -> Task:
         text.insert(int(draws.integers(3)), word)
         said = fillers(3)
         return Example(
-            " ".join(text),
-            label,
-            rationale=f"{said[0]} {said[1]}.\n\n{said[2]} {reason}.",
+            " ".join(text), label, rationale=f"{said[0]} {said[1]}.\n\n{said[2]} {reason}."
         )
 
     train, test = [], []
@@ -151,9 +149,7 @@ def _neurons(kind: str) -> list[Neurons]:
     if kind in ("carries", "decorative"):
         read = "grounds" if kind == "carries" else "asked"
         return [Neurons(WRITING_LAYER, {read: 10.0}, -5.0, "answer", written)]
-    known = Neurons(
-        WRITING_LAYER, {"asked": 10.0, "switched": 10.0}, -15.0, "answer", written
-    )
+    known = Neurons(WRITING_LAYER, {"asked": 10.0, "switched": 10.0}, -15.0, "answer", written)
     if kind == "switch":
         return [known]
     pairs = [(of_text, given) for of_text in range(C) for given in range(C) if of_text != given]

@@ -5,12 +5,7 @@ from icl_mech.prompts.build import tokenizer_and_limit
 from icl_mech.prompts.writing import check_chat, render
 from icl_mech.tasks import Template
 
-_MARKS = {
-    "text": "QxTEXTxQ",
-    "text2": "QxTWOxQ",
-    "rationale": "QxREASONxQ",
-    "label": "QxLABELxQ",
-}
+_MARKS = {"text": "QxTEXTxQ", "text2": "QxTWOxQ", "rationale": "QxREASONxQ", "label": "QxLABELxQ"}
 
 
 def chat_template(

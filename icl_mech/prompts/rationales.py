@@ -301,7 +301,9 @@ def open_rationale(prompt: Prompt) -> Prompt:
     while stop and not prompt.pieces[stop - 1].strip(" "):
         stop -= 1
     if not stop:
-        raise PromptError("A query without a rationale, or with nothing before it, cannot be left open.")
+        raise PromptError(
+            "A query without a rationale, or with nothing before it, cannot be left open."
+        )
     kept = [replace(s, stop=min(s.stop, stop)) for s in prompt.spans if s.start < stop]
     return replace(
         prompt,

@@ -99,7 +99,9 @@ def relabelled_before(prompts: PromptBatch, tokenizer: object | None, demo: int)
 def zero_shot(prompts: PromptBatch, tokenizer: object | None) -> Rewritten:
     """The same queries without demonstrations; template, narrative and candidates stay the same."""
     count = "total" if "total" in prompts.source else "shots"
-    return written_anew(prompts, tokenizer, _bare, {**prompts.source, count: 0, "labels": "correct"})
+    return written_anew(
+        prompts, tokenizer, _bare, {**prompts.source, count: 0, "labels": "correct"}
+    )
 
 
 def written_anew(

@@ -340,9 +340,7 @@ def render(
     return str(text)
 
 
-def _turns_of(
-    pieces: Iterable[Piece], demo: int | None
-) -> tuple[list[RolePiece], list[RolePiece]]:
+def _turns_of(pieces: Iterable[Piece], demo: int | None) -> tuple[list[RolePiece], list[RolePiece]]:
     """Pieces of the user's turn, and those of the assistant's, which begins with the rationale or the label word."""
     said = [piece for filled in pieces for piece in with_role(filled, demo)]
     answer = ("rationale", "label_word")

@@ -7,8 +7,8 @@ from typing import Any, get_args
 
 from icl_mech import demo
 from icl_mech.errors import TaskError, near_matches
-from icl_mech.tasks.frames import EXPECTED, by_name
 from icl_mech.tasks.files import read_rows
+from icl_mech.tasks.frames import EXPECTED, by_name
 from icl_mech.tasks.known import KnownTask
 from icl_mech.tasks.open_answers import answer_columns, offline_task, open_examples
 from icl_mech.tasks.parts import Overlap, apart, divide

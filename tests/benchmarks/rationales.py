@@ -187,24 +187,44 @@ def table(found: dict[str, dict[str, Any]]) -> str:
     def row(name: str, values: Sequence[str]) -> None:
         lines.append(f"| {name} | " + " | ".join(values) + " |")
 
-    row("accuracy with the rationale", [told(u.interval("accuracy", context="rationale")) for u in uses.values()])
+    row(
+        "accuracy with the rationale",
+        [told(u.interval("accuracy", context="rationale")) for u in uses.values()],
+    )
     row("accuracy without", [told(u.interval("accuracy", context="none")) for u in uses.values()])
     for change, name in ROWS.items():
         row(name, [told(u.lost(change)) if change in u.changes else "–" for u in uses.values()])
-    row("rationale → answer beyond random edges", [told(u.lost_beside("cut rationale")) for u in uses.values()])
-    row("text → answer beyond random edges", [told(u.lost_beside("cut text")) for u in uses.values()])
-    row("fraction of the gain lost: rationale cut", [told(u.fraction("cut rationale")) for u in uses.values()])
-    row("fraction of the gain lost: another class", [told(u.fraction("other")) for u in uses.values()])
     row(
-        "move to the other class",
-        [told(u.interval("followed")) for u in uses.values()],
+        "rationale → answer beyond random edges",
+        [told(u.lost_beside("cut rationale")) for u in uses.values()],
     )
-    row("gain, by seed", [", ".join(f"{use_of([own]).gain.value:.2f}".replace("-", "−") for own in cells[s]) for s in uses])
+    row(
+        "text → answer beyond random edges",
+        [told(u.lost_beside("cut text")) for u in uses.values()],
+    )
+    row(
+        "fraction of the gain lost: rationale cut",
+        [told(u.fraction("cut rationale")) for u in uses.values()],
+    )
+    row(
+        "fraction of the gain lost: another class",
+        [told(u.fraction("other")) for u in uses.values()],
+    )
+    row("move to the other class", [told(u.interval("followed")) for u in uses.values()])
+    row(
+        "gain, by seed",
+        [
+            ", ".join(f"{use_of([own]).gain.value:.2f}".replace("-", "−") for own in cells[s])
+            for s in uses
+        ],
+    )
     row("claim, all prompts", [u.status for u in uses.values()])
     row(
         "claim, by seed",
         [
-            ", ".join(f"{n} {status}" for status, n in Counter(own["status"] for own in cells[s]).items())
+            ", ".join(
+                f"{n} {status}" for status, n in Counter(own["status"] for own in cells[s]).items()
+            )
             for s in uses
         ],
     )
@@ -217,7 +237,10 @@ def table(found: dict[str, dict[str, Any]]) -> str:
     lines += ["", "Rationales that the model wrote (the first of each setting, seed 0):", ""]
     for setting, own in cells.items():
         if setting.endswith("written"):
-            lines.append(f"* {setting.split(',')[0]}: " + "; ".join(f"“{' '.join(r.split())}”" for r in own[0]["rationales"]))
+            lines.append(
+                f"* {setting.split(',')[0]}: "
+                + "; ".join(f"“{' '.join(r.split())}”" for r in own[0]["rationales"])
+            )
     return "\n".join(lines) + "\n"
 
 

@@ -14,13 +14,7 @@ LABELS = {
     "unnatural": ("animal", "plant/vegetable", "sport"),
     "comparisons": ("More", "Fewer", "Equal"),
 }
-PER_CLASS = {
-    "reviews": 100,
-    "headlines": 60,
-    "questions": 40,
-    "unnatural": 60,
-    "comparisons": 60,
-}
+PER_CLASS = {"reviews": 100, "headlines": 60, "questions": 40, "unnatural": 60, "comparisons": 60}
 
 
 def test_the_offline_tasks_are_the_folders_of_the_package():

@@ -32,7 +32,9 @@ ROWS = [
     ("terrible acting", "The acting is bad. It was terrible.", 0),
 ]
 EXAMPLES = tuple(Example(text, label, rationale=why) for text, why, label in ROWS)
-TASK = Task("reasons", Template(PATTERN, "\n\n"), ("Negative", "Positive"), EXAMPLES[:3], EXAMPLES[3:])
+TASK = Task(
+    "reasons", Template(PATTERN, "\n\n"), ("Negative", "Positive"), EXAMPLES[:3], EXAMPLES[3:]
+)
 KINDS = {"bpe": tiny_tokenizer("bpe"), "sentencepiece": tiny_tokenizer("sentencepiece")}
 
 
@@ -106,9 +108,10 @@ def test_in_chats_the_rationale_begins_the_assistants_turn(name):
             before = prompt.text[: prompt.text.index(example.rationale)]
             assert "assistant" in before[before.rindex(example.text) :]
         assert prompt.text.rstrip().endswith(f"{query.rationale}\nSentiment:")
-        assert list(prompt.tokens[: len(prompt) - 1]) == tokenizer(
-            prompt.text, add_special_tokens=False
-        )["input_ids"][: len(prompt) - 1]
+        assert (
+            list(prompt.tokens[: len(prompt) - 1])
+            == tokenizer(prompt.text, add_special_tokens=False)["input_ids"][: len(prompt) - 1]
+        )
         none = rationale_prefix(PromptBatch((prompt,), prompts.source), tokenizer, 0)[0]
         assert "rationale" not in {s.role for s in none.spans if s.demo is None}
         assert none.text.count("assistant") == prompt.text.count("assistant")
@@ -118,13 +121,19 @@ def test_prefixes_are_the_prompts_of_shorter_rationales(tokenizer):
     prompts = built(tokenizer)[[1, 2]]
     for count in (1, 2):
         wanted = [
-            Example(e.text, e.label, rationale=" ".join(e.rationale.split(". ")[:count]).rstrip(".") + ".")
+            Example(
+                e.text,
+                e.label,
+                rationale=" ".join(e.rationale.split(". ")[:count]).rstrip(".") + ".",
+            )
             if count == 1
             else e
             for e in EXAMPLES[4:]
         ]
         cut = rationale_prefix(prompts, tokenizer, count)
-        fresh = icl.build_prompts(TASK, tokenizer, demonstrations=list(EXAMPLES[:3]), queries=wanted)
+        fresh = icl.build_prompts(
+            TASK, tokenizer, demonstrations=list(EXAMPLES[:3]), queries=wanted
+        )
         assert cut.prompts == fresh.prompts
         assert cut.source["rationale_sentences"] == count
     none = rationale_prefix(prompts, tokenizer, 0)
@@ -205,9 +214,7 @@ def test_templates_show_a_rationale_right_before_the_label():
 
 @pytest.mark.parametrize("column", ["rationale", "why"])
 def test_rationales_are_a_column(column):
-    frame = pd.DataFrame(
-        [{"text": t, column: why, "label": TASK.labels[c]} for t, why, c in ROWS]
-    )
+    frame = pd.DataFrame([{"text": t, column: why, "label": TASK.labels[c]} for t, why, c in ROWS])
     how = {"template": PATTERN, "labels": TASK.labels}
     task = icl.load_task(frame, rationale=column, **how)
     assert {e.text: e.rationale for e in (*task.train, *task.test)} == {t: w for t, w, _ in ROWS}
@@ -230,7 +237,9 @@ def test_free_form_answers_have_rationales_too():
         frame, template="{text}\n{rationale}\nA: {label}", answers="answer", rationale="why"
     )
     prompts = icl.build_prompts(task, KINDS["bpe"], shots=2, n=2)
-    assert all(rationale_of(prompt, demo) == ("It is so.",) for prompt in prompts for demo in (0, 1, None))
+    assert all(
+        rationale_of(prompt, demo) == ("It is so.",) for prompt in prompts for demo in (0, 1, None)
+    )
     demonstrations, query = prompts[0].examples(KINDS["bpe"])
     assert {e.rationale for e in (*demonstrations, query)} == {"It is so."}
 

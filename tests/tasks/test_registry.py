@@ -143,7 +143,9 @@ def test_hub_unreachable_names_the_offline_tasks(tmp_path, monkeypatch):
     message = str(caught.value)
     WORDS(message, "needs_a_data_set", "'sst2'", "'stanfordnlp/sst2'")
     assert "load_task('my.csv', template='sst2')" in message
-    WORDS(message, "offline_tasks", "reviews, headlines, questions, unnatural, comparisons, antonyms")
+    WORDS(
+        message, "offline_tasks", "reviews, headlines, questions, unnatural, comparisons, antonyms"
+    )
 
 
 @pytest.mark.parametrize(

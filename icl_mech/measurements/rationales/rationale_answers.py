@@ -197,7 +197,9 @@ class RationaleAnswers(Measurement[RationaleAnswersResult]):
         """True for the lens; else whole words are scored where the prompts say so."""
         return self.lens
 
-    def _prefixes(self, model: LanguageModel, data: PromptBatch) -> list[tuple[list[int], PromptBatch]]:
+    def _prefixes(
+        self, model: LanguageModel, data: PromptBatch
+    ) -> list[tuple[list[int], PromptBatch]]:
         """Prompts with 0, 1, ... sentences, each with the numbers of the prompts that have so many.
 
         Raises:
@@ -243,8 +245,12 @@ class RationaleAnswers(Measurement[RationaleAnswersResult]):
         shape = (len(data), len(prefixes))
         log_prob, right = (torch.full(shape, torch.nan, dtype=torch.float64) for _ in range(2))
         layers = model.info.n_layers + 1
-        by_layer = torch.full((*shape, layers), torch.nan, dtype=torch.float64) if self.lens else None
-        for place, ((there, prompts), (values, *lens)) in enumerate(zip(prefixes, read, strict=True)):
+        by_layer = (
+            torch.full((*shape, layers), torch.nan, dtype=torch.float64) if self.lens else None
+        )
+        for place, ((there, prompts), (values, *lens)) in enumerate(
+            zip(prefixes, read, strict=True)
+        ):
             answers = data.answers[there]
             scores = values[0].double().log_softmax(-1)
             log_prob[there, place] = scores.gather(1, answers[:, None])[:, 0]

@@ -283,9 +283,7 @@ class RationaleUse(Measurement[RationaleUseResult]):
         return [Cut(src, dst, layers=layers, mode=self.mode) for src, dst in ends]
 
     def _controls(self, cut: Cut) -> list[Cut]:
-        return [
-            replace(cut, control=True, seed=self.seed + draw) for draw in range(self.draws)
-        ]
+        return [replace(cut, control=True, seed=self.seed + draw) for draw in range(self.draws)]
 
     def _contexts(
         self, model: LanguageModel, data: PromptBatch
@@ -346,13 +344,17 @@ class RationaleUse(Measurement[RationaleUseResult]):
             cut_off_runs,
         ]
 
-    def result(self, model: LanguageModel, data: PromptBatch, read: list[Any]) -> RationaleUseResult:
+    def result(
+        self, model: LanguageModel, data: PromptBatch, read: list[Any]
+    ) -> RationaleUseResult:
         """The correct answer's log-probability in every context and run."""
         batches, other, notes = self._contexts(model, data)
         *contexts, runs = read
         each = [values for (values,) in contexts]
         log_probs = torch.stack([_right_log_prob(values, data) for values in each], 1)
-        right = [(predicted(values[0], values[2], data) == data.answers).double() for values in each]
+        right = [
+            (predicted(values[0], values[2], data) == data.answers).double() for values in each
+        ]
         # Changes are relative to the plain run on the same path.
         base, *changed = (_right_log_prob(values, data) for (values,) in runs)
         moved = [log_probs[:, 0] + (values - base) for values in changed]

@@ -36,17 +36,23 @@ def setting(family: str) -> tuple[Any, icl.PromptBatch]:
 
 def text_of(shown: Any, text: str, rationale: str | None) -> str:
     """A prompt's text, up to the blank before its label, written by hand."""
-    parts = [PATTERN.format(text=e.text, rationale=e.rationale, label=LABELS[e.label]) for e in shown]
+    parts = [
+        PATTERN.format(text=e.text, rationale=e.rationale, label=LABELS[e.label]) for e in shown
+    ]
     because = "" if rationale is None else f"Because: {rationale}\n"
     return "\n\n".join([*parts, f"Article: {text}\n{because}Answer:"])
 
 
-def log_probs(
-    family: str, text: str, cut: Any = None, *, hidden: bool = False
-) -> torch.Tensor:
+def interval(text: str, part: str) -> tuple[int, int]:
+    """The characters of the last occurrence of a part."""
+    start = text.rindex(part)
+    return start, start + len(part)
+
+
+def log_probs(family: str, text: str, cut: Any = None, *, hidden: bool = False) -> torch.Tensor:
     """Log-probabilities among the label words after a text, by Hugging Face; with `hidden` at every layer.
 
-    `cut(offsets)` gives rows and columns of edges that are masked, for the characters of each token.
+    The edges from the tokens of the characters `cut[1]` into those of `cut[0]` are masked.
     """
     hf = tiny_hf(family)
     tokenizer = tiny_model(family).tokenizer
@@ -58,13 +64,19 @@ def log_probs(
     size = len(ids)
     mask = torch.full((size, size), torch.finfo(torch.float32).min).triu(1)
     if cut is not None:
-        rows, columns = cut(read["offset_mapping"])
+        rows, columns = (
+            [n for n, (a, b) in enumerate(read["offset_mapping"]) if low < b and a < high and a < b]
+            for low, high in cut
+        )
+        rows = [row for row in rows if row not in columns]
         mask[torch.tensor(rows)[:, None], torch.tensor(columns)] = torch.finfo(torch.float32).min
     with torch.no_grad():
         out = hf(torch.tensor([ids]), attention_mask=mask[None, None], output_hidden_states=True)
         if hidden:
             base = hf.base_model
-            norm = getattr(base, "ln_f", getattr(base, "norm", getattr(base, "final_layer_norm", None)))
+            norm = getattr(
+                base, "ln_f", getattr(base, "norm", getattr(base, "final_layer_norm", None))
+            )
             states = [norm(state[0, -1]) for state in out.hidden_states[:-1]]
             states.append(out.hidden_states[-1][0, -1])
             logits = torch.stack([hf.get_output_embeddings()(state) for state in states])

@@ -13,7 +13,15 @@ from icl_mech.measurements.rationales.rationale_use import PATHS, RationaleUseRe
 from icl_mech.planted import rationale_model, rationale_task
 from icl_mech.prompts import corrupted_rationales, rationale_prefix
 from icl_mech.prompts.rationales import rationale_of, rationale_spans
-from tests.measurements.rationales.cases import ASKED, FAMILIES, SHOWN, log_probs, setting, text_of
+from tests.measurements.rationales.cases import (
+    ASKED,
+    FAMILIES,
+    SHOWN,
+    interval,
+    log_probs,
+    setting,
+    text_of,
+)
 from tests.measurements.rationales.test_rationale_answers import planted
 from tests.said import Words
 
@@ -54,7 +62,9 @@ def test_by_hand():
     assert found.lost_beside("cut rationale").value == pytest.approx(0.75 - (0.125 + 0.25) / 2)
     assert found.fraction("none").value != found.fraction("none").value  # the gain is not clear
     values = {measure.name: measure.effect.value for measure in found.needed}
-    assert values == pytest.approx({"gain": 1.5 - 0.1 * 2.25, "cut": 0.5625, "other": 1.5, "followed": 1.0})
+    assert values == pytest.approx(
+        {"gain": 1.5 - 0.1 * 2.25, "cut": 0.5625, "other": 1.5, "followed": 1.0}
+    )
     assert found.sel("random_loss").values[0] == pytest.approx(0.1875)
     with WORDS.raises(ResultError, "no_such_loss", "'text'"):
         found.lost("text")
@@ -87,22 +97,14 @@ def test_every_number_is_that_of_plain_hugging_face(family):
         assert_close(found.log_prob[number], wanted, atol=1e-5, rtol=1e-5)
         change = scores[2] - scores[0]
         (rest,) = {0, 1, 2} - {query.label, labels[given]}
-        assert_close(found.followed[number], change[labels[given]] - change[rest], atol=1e-5, rtol=1e-5)
-
-        start = texts[0].rindex(query.rationale)
-        stop = start + len(query.rationale)
-        at = texts[0].rindex(query.text)
-
-        def within(offsets, low, high):
-            return [n for n, (a, b) in enumerate(offsets) if b > low and a < high and b > a]  # noqa: B023
-
-        edges = (
-            lambda o: (list(range(within(o, start, stop)[-1] + 1, len(o))), within(o, start, stop)),  # noqa: B023
-            lambda o: (list(range(within(o, start, stop)[-1] + 1, len(o))), within(o, at, at + len(query.text))),  # noqa: B023
-            lambda o: (within(o, start, stop), within(o, at, at + len(query.text))),  # noqa: B023
+        assert_close(
+            found.followed[number], change[labels[given]] - change[rest], atol=1e-5, rtol=1e-5
         )
-        for path, cut in enumerate(edges):
-            wanted = log_probs(family, texts[0], cut)[query.label]
+
+        said, asked = (interval(texts[0], part) for part in (query.rationale, query.text))
+        after = (said[1], len(texts[0]))
+        for path, (rows, columns) in enumerate(((after, said), (after, asked), (said, asked))):
+            wanted = log_probs(family, texts[0], cut=(rows, columns))[query.label]
             assert_close(found.cut[number, path], wanted, atol=1e-5, rtol=1e-5)
     assert float((found.losses.abs() > 1e-4).double().mean()) > 0.9
 
@@ -117,7 +119,9 @@ def test_cuts_by_role_are_those_of_the_measurement():
         for draw in (None, 0, 1):
             cut = Cut(src, dst, control=draw is not None, seed=5 + (draw or 0))
             run = icl.predict(model, prompts, interventions=[cut], **QUIET)
-            among = run.label_logits.double().log_softmax(-1).gather(1, prompts.answers[:, None])[:, 0]
+            among = (
+                run.label_logits.double().log_softmax(-1).gather(1, prompts.answers[:, None])[:, 0]
+            )
             kept = found.cut[:, path] if draw is None else found.random[:, path, draw]
             assert_close(kept, among, atol=1e-5, rtol=1e-5)
     # One group for each sentence: the later sentence loses the earlier one, too.
@@ -171,7 +175,9 @@ def test_two_classes_have_no_followed_class():
     task = rationale_task()
     few = tuple(e for e in task.test if e.label < 2)
     model = rationale_model()
-    two = icl.Task("two", task.template, task.labels[:2], tuple(e for e in task.train if e.label < 2), few)
+    two = icl.Task(
+        "two", task.template, task.labels[:2], tuple(e for e in task.train if e.label < 2), few
+    )
     prompts = icl.build_prompts(two, model, shots=2, n=8)
     found = icl.rationale_use(model, prompts, draws=1, **QUIET)
     assert found.followed is None
