@@ -19,6 +19,7 @@ import torch
 
 import icl_mech as icl
 from icl_mech.measurements import CompressContext
+from icl_mech.planted import rationale_model, rationale_task
 from tests.benchmarks.study_cost import Counter, narrow
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -50,6 +51,12 @@ class Setting:
     def drawn(self) -> icl.PromptBatch:
         """Twice as many prompts, each with its own demonstrations: half of them choose, the others test."""
         return self.prompts(n=2 * self.n, demonstrations="per_prompt")
+
+    @cached_property
+    def rationales(self) -> icl.PromptBatch:
+        """Prompts with rationales."""
+        task = self.task if isinstance(self.task, icl.Task) else "comparisons"
+        return icl.build_prompts(task, self.model, shots=1, n=self.n)
 
     @cached_property
     def pair(self) -> tuple[icl.PromptBatch, icl.PromptBatch]:
@@ -102,6 +109,8 @@ class Setting:
 
 Call = Callable[[Setting], Any]
 
+OF_RATIONALES = ("rationale_answers", "rationale_use")
+
 
 def of_prompts(name: str, **more: Any) -> Call:
     """A method of one set of prompts."""
@@ -125,6 +134,10 @@ CALLS: Mapping[str, tuple[tuple[str, ...], Call]] = {
         for name in ("predict", "flow_scores", "saliency_maps", "flow_by_demonstration", "leave_one_out", "one_false_demonstration", "gain", "guaranteed_exit",
                      "isolation", "isolation_map", "edge_cuts", "extraction", "logit_lens", "lens_table", "saliency_check", "calibration",
                      "compress_demonstrations", "diagnose_confusion", "anchor_tokens")
+    },
+    **{
+        name: ((), lambda own, name=name: getattr(icl, name)(own.model, own.rationales, **QUIET))
+        for name in OF_RATIONALES
     },
     "CompressContext": ((), lambda own: CompressContext()(own.model, own.one)),
     "task_vector": ((), of_prompts("task_vector")),
@@ -221,6 +234,8 @@ def rows_of(own: Setting, name: str) -> int:
         return sum(int(side.lengths.sum()) for side in own.pair)
     if name == "task_heads":
         return int(own.drawn.lengths.sum())
+    if name in OF_RATIONALES:
+        return int(own.rationales.lengths.sum())
     if name in ("head_scores", "head_attention", "stability"):
         return int(own.pair[1].lengths.sum())
     if name in ("fit_tuned_lens", "fit_jacobian_lens"):
@@ -231,11 +246,13 @@ def rows_of(own: Setting, name: str) -> int:
 def figures(names: list[str], folder: Path) -> Iterator[tuple[str, str]]:
     """The figure of each method on the planted model; why there is none, where there is none."""
     usual = Setting(icl.planted_model(), icl.planted_task(), 24)
-    circuits = {"task_heads": Setting(icl.planted_model(circuit="task"), icl.planted_task(), 24)}
+    special = {"task_heads": Setting(icl.planted_model(circuit="task"), icl.planted_task(), 24)}
+    reasons = Setting(rationale_model(), rationale_task(), 24)
+    special |= dict.fromkeys(OF_RATIONALES, reasons)
     folder.mkdir(parents=True, exist_ok=True)
     for name in names:
         needs, call = CALLS[name]
-        own = circuits.get(name, usual)
+        own = special.get(name, usual)
         try:
             for need in needs:
                 getattr(own, need)

@@ -43,10 +43,16 @@ def text_of(shown: Any, text: str, rationale: str | None) -> str:
     return "\n\n".join([*parts, f"Article: {text}\n{because}Answer:"])
 
 
+def interval(text: str, part: str) -> tuple[int, int]:
+    """The characters of the last occurrence of a part."""
+    start = text.rindex(part)
+    return start, start + len(part)
+
+
 def log_probs(family: str, text: str, cut: Any = None, *, hidden: bool = False) -> torch.Tensor:
     """Log-probabilities among the label words after a text, by Hugging Face; with `hidden` at every layer.
 
-    `cut(offsets)` gives rows and columns of edges that are masked, for the characters of each token.
+    The edges from the tokens of the characters `cut[1]` into those of `cut[0]` are masked.
     """
     hf = tiny_hf(family)
     tokenizer = tiny_model(family).tokenizer
@@ -58,7 +64,11 @@ def log_probs(family: str, text: str, cut: Any = None, *, hidden: bool = False) 
     size = len(ids)
     mask = torch.full((size, size), torch.finfo(torch.float32).min).triu(1)
     if cut is not None:
-        rows, columns = cut(read["offset_mapping"])
+        rows, columns = (
+            [n for n, (a, b) in enumerate(read["offset_mapping"]) if low < b and a < high and a < b]
+            for low, high in cut
+        )
+        rows = [row for row in rows if row not in columns]
         mask[torch.tensor(rows)[:, None], torch.tensor(columns)] = torch.finfo(torch.float32).min
     with torch.no_grad():
         out = hf(torch.tensor([ids]), attention_mask=mask[None, None], output_hidden_states=True)

@@ -13,7 +13,15 @@ from icl_mech.measurements.rationales.rationale_use import PATHS, RationaleUseRe
 from icl_mech.planted import rationale_model, rationale_task
 from icl_mech.prompts import corrupted_rationales, rationale_prefix
 from icl_mech.prompts.rationales import rationale_of, rationale_spans
-from tests.measurements.rationales.cases import ASKED, FAMILIES, SHOWN, log_probs, setting, text_of
+from tests.measurements.rationales.cases import (
+    ASKED,
+    FAMILIES,
+    SHOWN,
+    interval,
+    log_probs,
+    setting,
+    text_of,
+)
 from tests.measurements.rationales.test_rationale_answers import planted
 from tests.said import Words
 
@@ -93,23 +101,10 @@ def test_every_number_is_that_of_plain_hugging_face(family):
             found.followed[number], change[labels[given]] - change[rest], atol=1e-5, rtol=1e-5
         )
 
-        start = texts[0].rindex(query.rationale)
-        stop = start + len(query.rationale)
-        at = texts[0].rindex(query.text)
-
-        def within(offsets, low, high):
-            return [n for n, (a, b) in enumerate(offsets) if b > low and a < high and b > a]  # noqa: B023
-
-        edges = (
-            lambda o: (list(range(within(o, start, stop)[-1] + 1, len(o))), within(o, start, stop)),  # noqa: B023
-            lambda o: (
-                list(range(within(o, start, stop)[-1] + 1, len(o))),
-                within(o, at, at + len(query.text)),
-            ),  # noqa: B023
-            lambda o: (within(o, start, stop), within(o, at, at + len(query.text))),  # noqa: B023
-        )
-        for path, cut in enumerate(edges):
-            wanted = log_probs(family, texts[0], cut)[query.label]
+        said, asked = (interval(texts[0], part) for part in (query.rationale, query.text))
+        after = (said[1], len(texts[0]))
+        for path, (rows, columns) in enumerate(((after, said), (after, asked), (said, asked))):
+            wanted = log_probs(family, texts[0], cut=(rows, columns))[query.label]
             assert_close(found.cut[number, path], wanted, atol=1e-5, rtol=1e-5)
     assert float((found.losses.abs() > 1e-4).double().mean()) > 0.9
 
