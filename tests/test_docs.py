@@ -45,6 +45,7 @@ WITH_STUDIES = [
         "guides/baselines.md",
         "guides/generation.md",
         "guides/many_shots.md",
+        "guides/function_vector_by_demonstration.md",
         "guides/open_answers.md",
         "guides/transplant.md",
     )

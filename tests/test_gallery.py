@@ -22,7 +22,7 @@ WORDS = Words(__file__)
 pytest.importorskip("sphinx")
 
 DOCS = Path(__file__).parents[1] / "docs"
-GUIDES = ("anchors", "baselines", "causal_heads", "cuts", "gain", "generation", "lenses", "many_shots", "open_answers",
+GUIDES = ("anchors", "baselines", "causal_heads", "cuts", "function_vector_by_demonstration", "gain", "generation", "lenses", "many_shots", "open_answers",
           "planted", "sweeps")  # fmt: skip
 TRACES = {"Grid": "heatmap", "Grids": "heatmap", "LabelMatrix": "heatmap", "LabelMatrices": "heatmap",
           "LensTable": "heatmap", "TokenMatrix": "heatmap", "TokenStrips": "heatmap", "Table": "table"}  # fmt: skip

@@ -24,10 +24,10 @@ import torch
 from icl_mech._typing import Bool, Float, Int, Tensor
 from icl_mech.checking import Count, Heads, Natural
 from icl_mech.engine import RowsReading
-from icl_mech.errors import PromptError, RunError
+from icl_mech.errors import RunError
 from icl_mech.interventions import Cut, Patch
 from icl_mech.interventions.base import check_layers
-from icl_mech.measurements.base import Measurement, Options, Pair, Pass, Steps, Variants
+from icl_mech.measurements.base import Measurement, Options, Pass, Steps, Variants
 from icl_mech.measurements.by_demonstration.leave_one_out import Largest, above_other_classes
 from icl_mech.measurements.by_demonstration.parts import (
     FinalScale,
@@ -36,19 +36,21 @@ from icl_mech.measurements.by_demonstration.parts import (
     label_logits_of,
     of_demonstrations,
 )
-from icl_mech.measurements.causal.answers import AnswerReading, above_others, check_answers
+from icl_mech.measurements.by_demonstration.splitting import (
+    bare_queries,
+    check_parted,
+    halves_of,
+    of_other_queries,
+)
+from icl_mech.measurements.causal.answers import AnswerReading, above_others
 from icl_mech.measurements.causal.head_mediation import HeadMediation, MeanOver
-from icl_mech.measurements.demonstrations import check_same_count, query, without_demonstrations
 from icl_mech.measurements.doors import door
 from icl_mech.measurements.heads.chosen import random_heads
 from icl_mech.measurements.heads.head_attention import TargetRowReading
-from icl_mech.measurements.same_model import check_own_weights
 from icl_mech.metrics import Interval, mean_interval
-from icl_mech.metrics.layers import stratified_halves
 from icl_mech.metrics.means import beyond_draws
 from icl_mech.models import LanguageModel, Site, SiteName
 from icl_mech.prompts import PromptBatch
-from icl_mech.prompts.rewriting import shuffled, zero_shot
 from icl_mech.results import Definition, Quantity, Result
 from icl_mech.results.judging import Status, jointly, judged
 from icl_mech.results.quantities import kept
@@ -315,27 +317,17 @@ class FunctionVectorByDemonstration(Measurement[FunctionVectorByDemonstrationRes
         )
 
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
-        """Reject prompts whose demonstrations cannot be told apart, and models whose heads have no outputs of their own.
+        """Reject prompts and models without parts by demonstration, and heads or layers that do not exist.
 
         Raises:
             PromptError: says what is missing.
-            RunError: processed weights, normalised attention outputs, heads or layers the model does not have.
+            RunError: see `check_parted`; heads or layers the model does not have, or too many heads.
         """
         what, info = "function_vector_by_demonstration", model.info
-        check_answers(data, what)
-        check_same_count(data, what)
-        check_parted(data, model)
-        check_own_weights(model, what)
-        every = range(info.n_layers)
-        model.refuse_missing([Site(name, layer) for layer in every for name in ("v", "pattern")])
-        if any(model.attention_norm(layer) is not None for layer in every):
-            raise RunError(
-                f"{info.name!r} normalises the sum of its heads before adding it to the residual stream, so the part "
-                "of a demonstration is undefined. Use leave_one_out or edge_cuts, which need no parts."
-            )
+        check_parted(model, data, what)
         check_layers([self._layer], info, what)
         if self.heads is None:
-            pair, _ = self._halves(model, data)
+            pair, _ = halves_of(model, data, self.seed)
             self._choosing.check(model, pair)
         elif not self.heads or len(set(self.heads)) < len(self.heads):
             raise RunError(f"heads={list(self.heads)} must name at least one head, and each once.")
@@ -353,26 +345,6 @@ class FunctionVectorByDemonstration(Measurement[FunctionVectorByDemonstrationRes
         assert self.mean is not None
         return HeadMediation(self.mean)
 
-    def _halves(self, model: LanguageModel, data: PromptBatch) -> tuple[Pair, Int[Tensor, " half"]]:
-        """Prompts that choose the heads, with true and with shuffled label words, and the numbers of the others.
-
-        Raises:
-            PromptError: a repeated query, fewer than two prompts, or label words that cannot be shuffled.
-        """
-        queries = [query(prompt) for prompt in data]
-        repeated = [n for n, texts in enumerate(queries) if texts and texts in queries[:n]]
-        choosing, tested = stratified_halves(data.answers, self.seed)
-        wrong = shuffled(data, model.tokenizer, self.seed)
-        if repeated or not len(tested) or wrong.prompts is None:
-            why = f"query {repeated[0]} repeats an earlier one" if repeated else wrong.why_not
-            raise PromptError(
-                "Heads are chosen on half of the prompts, with true and with shuffled label words, and measured on "
-                f"the other half, but {why or 'there is only one prompt'}. Give heads= chosen on other prompts, for "
-                "example head_mediation(...).top(5, 'difference')."
-            )
-        numbers = choosing.tolist()
-        return (data[numbers], wrong.prompts[numbers]), tested
-
     def passes(self, model: LanguageModel, data: PromptBatch) -> list[Pass]:
         """None at once: each depends on the values of earlier ones, see `steps`."""
         return []
@@ -383,12 +355,11 @@ class FunctionVectorByDemonstration(Measurement[FunctionVectorByDemonstrationRes
         """Choose heads, read attention and values in both runs, then run the model on from recombined outputs."""
         heads, tested, shape = self.heads, torch.arange(len(data)), model.info
         if heads is None:
-            pair, tested = self._halves(model, data)
+            pair, tested = halves_of(model, data, self.seed)
             mediation = yield from self._choosing.steps(model, pair, options)
             heads = mediation.top(self.k, "difference")
         prompts, cut = data[tested.tolist()], [Cut("units", "units", "others")]
-        bare = _bare(model, prompts)
-        assert bare is not None
+        bare = bare_queries(model, prompts)
         drawn = random_heads(heads, (shape.n_layers, shape.n_heads), self.draws, self.seed)
         sets = [tuple((layer, head) for layer, head in members) for members in (heads, *drawn)]
         every = tuple(dict.fromkeys(head for members in sets for head in members))
@@ -408,7 +379,7 @@ class FunctionVectorByDemonstration(Measurement[FunctionVectorByDemonstrationRes
         made.check(outputs, model)
         written = made.written(model, sets[0])
         changes = [change for members in sets for change in made.changes(members)]
-        means = _of_other_queries(prompts) @ written.double().flatten(1)
+        means = of_other_queries(prompts) @ written.double().flatten(1)
         means = means.unflatten(1, written.shape[1:]).to(written.dtype)
         parts = means[:, :-1]
         vectors = [means.sum(1), parts.sum(1), means[:, -1], *parts.unbind(1)]
@@ -475,55 +446,10 @@ class FunctionVectorByDemonstration(Measurement[FunctionVectorByDemonstrationRes
         )
 
 
-def check_parted(prompts: PromptBatch, model: LanguageModel) -> None:
-    """Reject prompts with a single demonstration, of unknown extent, or whose query cannot stand alone.
-
-    Raises:
-        PromptError: names the first such prompt.
-    """
-    for number, prompt in enumerate(prompts):
-        if not prompt.has_text_roles or prompt.label_positions[-1] > prompt.target:
-            raise PromptError(
-                f"Prompt {number} was built from bare positions or continues after its target, so it is unknown which "
-                "tokens belong to its demonstrations. Build the prompts with build_prompts or prompts_from_text."
-            )
-        if len(prompt.label_positions) < 2:
-            raise PromptError(
-                f"Prompt {number} has a single demonstration, which has no context to be cut from. Build the prompts "
-                "with at least two demonstrations."
-            )
-    if _bare(model, prompts) is None:
-        raise PromptError(
-            "The queries cannot be separated from their demonstrations, so vectors cannot be added to them alone. "
-            "Build the prompts with build_prompts, with a query that is not one of the demonstrations."
-        )
-
-
-def _bare(model: LanguageModel, prompts: PromptBatch) -> PromptBatch | None:
-    """The queries without demonstrations."""
-    return zero_shot(prompts, model.tokenizer).prompts or without_demonstrations(prompts)
-
-
 def _rows(name: SiteName, layers: Sequence[int], prompts: PromptBatch) -> RowsReading:
     """Activations at the target."""
     sites = [Site(name, layer) for layer in sorted(set(layers))]
     return RowsReading(sites, prompts.targets[:, None], only_target=True)
-
-
-def _of_other_queries(prompts: PromptBatch) -> Float[Tensor, "batch batch"]:
-    """Equal weights, for every prompt, of the prompts with other queries.
-
-    Raises:
-        PromptError: all prompts have the same query.
-    """
-    queries = [query(prompt) for prompt in prompts]
-    weights = torch.tensor([[float(x != y) for y in queries] for x in queries]).double()
-    if not bool(weights.any(1).all()):
-        raise PromptError(
-            "All prompts have the same query, but vectors are means over prompts with other queries. Give prompts "
-            "with several queries."
-        )
-    return weights / weights.sum(1, keepdim=True)
 
 
 function_vector_by_demonstration = door(
