@@ -11,7 +11,8 @@ from torch.testing import assert_close
 import icl_mech as icl
 from icl_mech.errors import PromptError
 from icl_mech.measurements import DemonstrationSteering
-from icl_mech.measurements.causal.demonstration_steering import DemonstrationSteeringResult
+from icl_mech.measurements.causal.held_out_contexts import in_contexts
+from icl_mech.measurements.causal.recovered_gain import DemonstrationSteeringResult
 from icl_mech.models import adapt
 from icl_mech.planted import null_model
 from icl_mech.prompts.passages import NEUTRAL, passages
@@ -121,7 +122,7 @@ def test_a_loop_in_hugging_face_gives_the_same_numbers(family, demonstrations):
     prompts = icl.build_prompts(TASK, model, shots=1, n=6, demonstrations=demonstrations)
     measurement = DemonstrationSteering(strengths=STRENGTHS, draws=DRAWS, texts=TEXTS)
     result = measurement(model, prompts)
-    split = measurement._split(adapt(model), prompts)
+    split = in_contexts(adapt(model), prompts, 0)
     loop = Reference(hf, prompts, model, split.quarters, split.test)
     first, second = split.quarters
     of_quarters = [loop.effect(rows) for rows in split.quarters]
