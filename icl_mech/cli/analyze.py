@@ -186,7 +186,7 @@ def analyze(
     )
 
 
-def _through(folder: Path | None, model: Any) -> "list[LogitLens]":
+def _through(folder: Path | None, model: object) -> "list[LogitLens]":
     """The readout of the layers through the lens in a folder."""
     if folder is None:
         return []

@@ -120,7 +120,7 @@ def measuring(name: str, kind: Kind, variants: list[Variant]) -> Command:
         with in_options(words):
             ready = [] if published else [kind(**own)]
 
-        def chosen(loaded: Any) -> list[AnyMeasurement[Any, Any]]:
+        def chosen(loaded: object) -> list[AnyMeasurement[Any, Any]]:
             lenses = {field: loaded_lens(place, loaded) for field, place in published.items()}
             return [*(ready or [kind(**own | lenses)]), *more]
 
@@ -145,7 +145,7 @@ def measuring(name: str, kind: Kind, variants: list[Variant]) -> Command:
 
 def _measured(
     job: Job,
-    chosen: Callable[[Any], list[AnyMeasurement[Any, Any]]],
+    chosen: Callable[[object], list[AnyMeasurement[Any, Any]]],
     kinds: Sequence[AnyMeasurement[Any, Any] | Kind],
     words: dict[str, str],
     name: str,

@@ -2,10 +2,7 @@
 
 import torch
 
-from icl_mech.measurements.causal.demonstration_steering import (
-    LOG_PROB,
-    DemonstrationSteeringResult,
-)
+from icl_mech.measurements.causal.recovered_gain import LOG_PROB, DemonstrationSteeringResult
 from icl_mech.metrics import Interval
 from icl_mech.results import basis
 from icl_mech.results.wording import counted, told

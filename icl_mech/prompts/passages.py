@@ -1,7 +1,6 @@
 """Short passages of plain English, or given texts, as prompts in which every token is predicted."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from icl_mech.errors import PromptError
 from icl_mech.prompts.batch import PromptBatch
@@ -32,7 +31,7 @@ MOST_UNKNOWN = 0.1
 """Largest fraction of unknown tokens in a text of the tokenizer's language."""
 
 
-def passages(tokenizer: Any | None, texts: Sequence[str] | None = None) -> PromptBatch | None:
+def passages(tokenizer: object | None, texts: Sequence[str] | None = None) -> PromptBatch | None:
     """Texts as prompts whose target is their first token; None: `NEUTRAL`, if the tokenizer knows English.
 
     Returns:

@@ -19,9 +19,9 @@ from icl_mech.measurements.by_demonstration.one_false_demonstration import OneFa
 from icl_mech.measurements.calibration.calibration import CalibrationResult
 from icl_mech.measurements.causal.attribution_patching import AttributionPatchingResult
 from icl_mech.measurements.causal.compare_heads import CompareHeadsResult
-from icl_mech.measurements.causal.demonstration_steering import DemonstrationSteeringResult
 from icl_mech.measurements.causal.head_mediation import HeadMediationResult
 from icl_mech.measurements.causal.induction_scores import InductionScoresResult
+from icl_mech.measurements.causal.recovered_gain import DemonstrationSteeringResult
 from icl_mech.measurements.causal.saliency_check import SaliencyCheckResult
 from icl_mech.measurements.causal.steer import SteerResult
 from icl_mech.measurements.causal.task_vector import TaskVectorResult

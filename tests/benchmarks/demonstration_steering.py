@@ -17,7 +17,7 @@ import torch
 
 import icl_mech as icl
 from icl_mech.measurements import DemonstrationSteering
-from icl_mech.measurements.causal.demonstration_steering import DemonstrationSteeringResult
+from icl_mech.measurements.causal.recovered_gain import DemonstrationSteeringResult
 from icl_mech.metrics import Interval, nested_interval
 from icl_mech.metrics.ratios import nested_ratio
 from icl_mech.results.wording import said, told

@@ -15,6 +15,7 @@ from icl_mech._typing import Float, Tensor
 from icl_mech.engine import Reading
 from icl_mech.engine.readings import OfLast, target_loss
 from icl_mech.interventions import AddVector
+from icl_mech.interventions.base import At
 from icl_mech.measurements.base import Variants
 from icl_mech.measurements.reading import PredictionReading, predicted
 from icl_mech.models import Site
@@ -42,7 +43,7 @@ class SideEffects:
     ) -> list[Variants]:
         """All prompts and texts without a vector and with each, the first of which is not random."""
 
-        def variants(at: Any) -> list[list[AddVector]]:
+        def variants(at: At) -> list[list[AddVector]]:
             return [[], *([AddVector(vector, layer, strength, at)] for vector in vectors)]
 
         made = [

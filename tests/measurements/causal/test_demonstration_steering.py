@@ -11,12 +11,14 @@ from torch.testing import assert_close
 import icl_mech as icl
 from icl_mech.errors import PromptError
 from icl_mech.measurements import DemonstrationSteering
-from icl_mech.measurements.causal.demonstration_steering import DemonstrationSteeringResult
+from icl_mech.measurements.causal.held_out_contexts import in_contexts
+from icl_mech.measurements.causal.recovered_gain import DemonstrationSteeringResult
 from icl_mech.models import adapt
 from icl_mech.planted import null_model
 from icl_mech.prompts.passages import NEUTRAL, passages
 from icl_mech.prompts.rewriting import shuffled, zero_shot
 from tests.engine.test_paths import TASK
+from tests.explorer.cases import OPEN
 from tests.measurements.causal.test_transplant import blocks
 from tests.said import Words
 from tests.tiny import N_LAYERS, tiny_hf, tiny_model
@@ -120,7 +122,7 @@ def test_a_loop_in_hugging_face_gives_the_same_numbers(family, demonstrations):
     prompts = icl.build_prompts(TASK, model, shots=1, n=6, demonstrations=demonstrations)
     measurement = DemonstrationSteering(strengths=STRENGTHS, draws=DRAWS, texts=TEXTS)
     result = measurement(model, prompts)
-    split = measurement._split(adapt(model), prompts)
+    split = in_contexts(adapt(model), prompts, 0)
     loop = Reference(hf, prompts, model, split.quarters, split.test)
     first, second = split.quarters
     of_quarters = [loop.effect(rows) for rows in split.quarters]
@@ -230,6 +232,21 @@ def test_the_vector_steers_as_any_vector_does(heads):
     steered = icl.steer(model, bare, result.vectors, scale=result.strength, layers=[result.layer])
     right = result.right[result.held_out, result.contexts.index("vector")]
     assert torch.equal(steered.correct[:, 0].double(), right)
+
+
+@pytest.mark.parametrize("how", [{"score": "sum"}, {"open": True}])
+def test_contexts_as_text_are_those_of_the_gain(how):
+    model = tiny_model("gpt2")
+    if how.pop("open", False):
+        prompts = icl.build_prompts(OPEN, model, total=3, n=4)
+    else:
+        prompts = icl.build_prompts(TASK, model, shots=1, n=6, **how)
+    result = icl.demonstration_steering(model, prompts, strengths=(1.0,), draws=2, texts=[])
+    gain = icl.gain(model, prompts)
+    held_out = result.held_out
+    assert_close(result.log_prob[held_out, :2], gain.log_prob[held_out, :2], atol=1e-6, rtol=1e-5)
+    assert ("offset" in result.contexts) == prompts.has_classes
+    assert result.text_loss is None
 
 
 def test_numbers_by_hand():
