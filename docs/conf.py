@@ -48,6 +48,7 @@ exclude_patterns = [
     "claims_table.md",
     "benchmarks/real_models_table.md",
     "formats_table.md",
+    "results/*",
     "power_table.md",
     "recipes_table.md",
     "untrained_measures.md",

@@ -15,9 +15,10 @@ def drawing(result: GuaranteedExitResult) -> LayerCurves:
         result: The result to draw.
     """
     samples = [result.sel(name) for name in ("risk", "saved")]
-    ends = [
-        torch.stack([getattr(one, end) for one in samples]) for end in ("values", "low", "high")
-    ]
+    values, low, high = (
+        torch.stack([getattr(sample, end) for sample in samples])
+        for end in ("values", "low", "high")
+    )
     panels = (
         Panel(
             "Risk against zero-shot",
@@ -30,7 +31,7 @@ def drawing(result: GuaranteedExitResult) -> LayerCurves:
     return LayerCurves(
         "Early exit above a confidence",
         ("risk", "layers saved"),
-        *ends,
+        *(values, low, high),
         y_title=samples[0].unit,
         note=basis(result, f"{counted(result.tested, 'prompt')} not used for calibration"),
         x=result.shown_thresholds,

@@ -48,10 +48,10 @@ def _places(result: OneFalseDemonstrationResult) -> LayerCurves:
     harms = [name for name, (side, _, _) in HARMS.items() if side in result.sides]
     lost, right = [result.sel(name) for name in harms], result.sel("accuracy")
     names, meanings = _sides(result)
-    ends = [
-        torch.cat([torch.stack([getattr(one, end) for one in lost]), getattr(right, end)])
+    values, low, high = (
+        torch.cat([torch.stack([getattr(sample, end) for sample in lost]), getattr(right, end)])
         for end in ("values", "low", "high")
-    ]
+    )
     split = len(lost)
     panels = (
         Panel("Probability of the right answer lost", (*range(split),), "lost", ((0.0, "none"),)),
@@ -65,7 +65,7 @@ def _places(result: OneFalseDemonstrationResult) -> LayerCurves:
     return LayerCurves(
         "One false demonstration, by place",
         (*(HARMS[name][1] for name in harms), *names),
-        *ends,
+        *(values, low, high),
         y_title=lost[0].unit,
         note=basis(result, quantity="harm"),
         x=tuple(float(place + 1) for place in result.places),
@@ -78,9 +78,9 @@ def _places(result: OneFalseDemonstrationResult) -> LayerCurves:
 def _layers(result: OneFalseDemonstrationResult) -> LayerCurves:
     right, margin = result.sel("lens_accuracy"), result.sel("margin")
     names, meanings = _sides(result)
-    ends = [
+    values, low, high = (
         torch.cat([getattr(right, end), getattr(margin, end)]) for end in ("values", "low", "high")
-    ]
+    )
     early: Any = result.exit
     panels = (
         Panel("Right answers", (*range(len(names)),), "fraction of right answers", _chance(result)),
@@ -94,7 +94,7 @@ def _layers(result: OneFalseDemonstrationResult) -> LayerCurves:
     return LayerCurves(
         "One false demonstration, read out after each layer",
         (*names, *names),
-        *ends,
+        *(values, low, high),
         y_title=right.unit,
         note=basis(result, quantity="lens_accuracy"),
         x_title="read out after layer (0: the embedding)",

@@ -21,13 +21,16 @@ from icl_mech.metrics import Interval
 
 TASKS = ("headlines", "questions")
 LABELS = ("correct", "permuted")
-RULES: tuple[tuple[Any, float], ...] = (
-    ("difference", 0.05),
-    ("difference", 0.1),
-    ("difference", 0.2),
-    ("harm", 0.1),
-    ("harm", 0.2),
+RULES: tuple[tuple[Any, float, int], ...] = (
+    ("difference", 0.1, 1),
+    ("difference", 0.1, 15),
+    ("difference", 0.1, 24),
+    ("difference", 0.2, 24),
+    ("harm", 0.1, 24),
+    ("harm", 0.2, 24),
 )
+"""Loss, tolerated risk and the first layer that may answer, of 30."""
+
 SPLITS = 1000
 PLACE = Path("docs") / "results" / "guaranteed_exit.md"
 
@@ -55,9 +58,9 @@ def table(folder: Path) -> str:
         "|---|---|---|---|---|",
     ]
     rules = [
-        "| task | labels | loss | ε | seeds with a threshold | layers saved | risk | accuracy | answered by zero-shot | "
+        "| task | labels | loss | ε | first layer | seeds with a threshold | layers saved | risk | accuracy | answered by zero-shot | "
         "status | splits certified | violated on the other half | violated over all prompts |",
-        "|---|---|---|---|---|---|---|---|---|---|---|---|---|",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for task in TASKS:
         for labels in LABELS:
@@ -70,8 +73,10 @@ def table(folder: Path) -> str:
                 f"| `{task}` | {labels} | {', '.join(map(str, counts))} | {mean([r.without for r in each])} | "
                 f"{mean([r.whole for r in each])} |"
             )
-            for loss, epsilon in RULES:
-                ruled = [replace(result, loss=loss, epsilon=epsilon) for result in each]
+            for loss, epsilon, layer in RULES:
+                ruled = [
+                    replace(result, loss=loss, epsilon=epsilon, first=layer) for result in each
+                ]
                 splits = [result.splits(SPLITS) for result in ruled]
                 certified, violated, beyond = (
                     sum(getattr(split, name) for split in splits) / len(splits)
@@ -81,7 +86,7 @@ def table(folder: Path) -> str:
                 statuses = Counter(result.status for result in ruled)
                 back = sum(result.fell_back for result in ruled) / len(ruled)
                 rules.append(
-                    f"| `{task}` | {labels} | {loss} | {epsilon} | {some} of {len(ruled)} | "
+                    f"| `{task}` | {labels} | {loss} | {epsilon} | {layer} | {some} of {len(ruled)} | "
                     f"{mean([r.saved for r in ruled])} | {mean([r.risk for r in ruled])} | "
                     f"{mean([r.accuracy for r in ruled])} | {back:.2f} | "
                     f"{', '.join(f'{count} {status}' for status, count in statuses.most_common())} | "

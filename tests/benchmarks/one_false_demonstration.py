@@ -28,7 +28,7 @@ TASKS = ("headlines", "questions")
 TOTAL = 4
 PLACES = (0, TOTAL - 1)
 PLACE = Path("docs") / "results" / "one_false_demonstration.md"
-OVER_PROMPTS = ("logits", "attention", "matching", "shown", "classes", "answers")
+OVER_PROMPTS = ("logits", "attention", "matching", "displayed", "classes", "answers")
 FLOW = ("wp", "pq", "read", "received", "edges", "distance", "classes")
 
 

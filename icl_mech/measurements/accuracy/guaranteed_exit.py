@@ -30,17 +30,16 @@ from icl_mech.checking import Count, Natural, checked
 from icl_mech.errors import PromptError, ResultError, RunError
 from icl_mech.measurements.base import Measurement, Pass
 from icl_mech.measurements.causal.answers import check_answers
-from icl_mech.measurements.demonstrations import check_demonstrations, without_demonstrations
 from icl_mech.measurements.doors import door
 from icl_mech.measurements.lens.fitted import FittedLens, check_lens
-from icl_mech.measurements.lens.residuals import LENS, LastEntryReading, LayerLensReading
+from icl_mech.measurements.lens.residuals import LayerLensReading
 from icl_mech.metrics import Interval, mean_interval
 from icl_mech.metrics.risk import hoeffding_bentkus, learn_then_test
 from icl_mech.models import LanguageModel
 from icl_mech.prompts import PromptBatch
 from icl_mech.prompts.rewriting import zero_shot
 from icl_mech.results import Definition, Quantity, Result
-from icl_mech.results.judging import Status, jointly, judged
+from icl_mech.results.judging import Status, judged
 from icl_mech.results.quantities import kept
 
 PAPER = "arXiv 2510.02480"
@@ -85,14 +84,14 @@ class Splits(NamedTuple):
         beyond: Fraction of splits whose risk over all prompts does: the guarantee, with these prompts as population.
         certified: Fraction of splits in which a threshold is accepted.
         saved: Mean fraction of layers saved on the other half.
-        count: Number of splits.
+        number: Number of splits.
     """
 
     violated: float
     beyond: float
     certified: float
     saved: float
-    count: int
+    number: int
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -114,7 +113,7 @@ class GuaranteedExitResult(Result):
     """
 
     axis_labels: ClassVar[Mapping[str, str | Sequence[Any]]] = {"threshold": "shown_thresholds"}
-    definitions: ClassVar[tuple[Definition, ...]] = (RULE, RISK, GUARANTEE, LENS)
+    definitions: ClassVar[tuple[Definition, ...]] = (RULE, RISK, GUARANTEE)
 
     confidence: Float[Tensor, "batch layer"]
     right: Float[Tensor, "batch layer"]
@@ -292,10 +291,9 @@ class GuaranteedExitResult(Result):
             return "cannot be judged"
         if self.place is None:
             return "not shown"
-        return jointly(
-            judged(self.saved, null=SAVED, opposite=-1.0, prompts=self.tested),
-            judged(self.accuracy, null=self.constant, opposite=-1.0, prompts=self.tested),
-        )
+        saves = judged(self.saved, null=SAVED, opposite=-1.0, prompts=self.tested)
+        answers = judged(self.accuracy, null=self.constant, opposite=-1.0, prompts=self.tested)
+        return saves if saves == answers else "not shown"
 
     @checked(ResultError)
     @kept
@@ -396,7 +394,6 @@ class GuaranteedExit(Measurement[GuaranteedExitResult]):
         """
         check_lens(self.lens, model, "sound")
         check_answers(data, "an exit with a guarantee")
-        check_demonstrations(data, "an exit with a guarantee")
         if self.first > model.info.n_layers:
             raise RunError(
                 f"first={self.first}, but the residual stream has layers 0 to {model.info.n_layers}."
@@ -415,22 +412,19 @@ class GuaranteedExit(Measurement[GuaranteedExitResult]):
             PromptError: they cannot be written.
         """
         bare = zero_shot(data, model.tokenizer)
-        alone = bare.prompts or without_demonstrations(data)
-        if alone is None:
+        if bare.prompts is None:
             raise PromptError(
                 f"There are no zero-shot prompts to fall back on ({bare.why_not}). Build the prompts "
-                "with build_prompts or prompts_from_text."
+                "with build_prompts or prompts_from_text, and with demonstrations."
             )
-        return alone
+        return bare.prompts
 
     def passes(self, model: LanguageModel, data: PromptBatch) -> list[Pass]:
         """The lens of the prompts, and the answers without demonstrations."""
-        lens = LayerLensReading(vocabulary=False, lens=self.lens)
+        lens, plain = (LayerLensReading(vocabulary=False, lens=way) for way in (self.lens, None))
         return [
             Pass(data, [lens], title="lens"),
-            Pass(
-                self._without(model, data), [LastEntryReading(vocabulary=False)], title="zero-shot"
-            ),
+            Pass(self._without(model, data), [plain], title="zero-shot"),
         ]
 
     def result(

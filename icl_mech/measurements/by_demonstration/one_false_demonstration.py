@@ -122,7 +122,7 @@ class OneFalseDemonstrationResult(Result):
             every place.
         attention: Attention from the target to the label word of this place.
         matching: Prefix matching towards the class that this place displays in the false prompt.
-        shown: Class that the false demonstration displays.
+        displayed: Class that the false demonstration displays.
         classes: Its true class.
         answers: True class of each query.
         places: Places of the false demonstration, from 0, in prompt order.
@@ -141,7 +141,7 @@ class OneFalseDemonstrationResult(Result):
     logits: Float[Tensor, "batch side place layer label"]
     attention: Float[Tensor, "batch side place block head"]
     matching: Float[Tensor, "batch side place block head"]
-    shown: Int[Tensor, "batch place"]
+    displayed: Int[Tensor, "batch place"]
     classes: Int[Tensor, "batch place"]
     answers: Int[Tensor, " batch"]
     places: tuple[int, ...]
@@ -176,7 +176,7 @@ class OneFalseDemonstrationResult(Result):
     @property
     def right(self) -> Float[Tensor, "batch side place layer"]:
         """Log-probability of the right answer."""
-        return self._of(self.answers[:, None].expand_as(self.shown))
+        return self._of(self.answers[:, None].expand_as(self.displayed))
 
     @property
     def correct(self) -> Float[Tensor, "batch side place layer"]:
@@ -197,9 +197,9 @@ class OneFalseDemonstrationResult(Result):
     def quantities(self) -> dict[str, Quantity]:
         """Harm and accuracy by place, lens by layer, and attention to the false label word by head."""
         probability, right = "probability of the right answer", self.right
-        apart = self.shown != self.answers[:, None]
+        apart = self.displayed != self.answers[:, None]
         parts = [
-            torch.einsum("bspl,bp->bsl", right - self._of(self.shown), apart.double()),
+            torch.einsum("bspl,bp->bsl", right - self._of(self.displayed), apart.double()),
             apart.sum(1).double()[:, None, None].expand_as(right[:, :, 0]),
         ]
         margin = torch.stack(parts, dim=1)
@@ -459,7 +459,8 @@ class OneFalseDemonstration(Measurement[OneFalseDemonstrationResult]):
 
     def passes(self, model: LanguageModel, data: PromptBatch) -> list[Pass]:
         """The prompts, and for each place those with one false and with one exchanged demonstration."""
-        readings = [LayerLensReading(vocabulary=False, lens=self.lens), LabelAttentionReading()]
+        lens = LayerLensReading(vocabulary=False, lens=self.lens)
+        readings: list[Any] = [lens, LabelAttentionReading()]
         passes, design = [Pass(data, readings, title="true demonstrations")], self._design(data)
         for title, sets in (
             ("one false demonstration", design.false(model.tokenizer)),
@@ -493,7 +494,7 @@ class OneFalseDemonstration(Measurement[OneFalseDemonstrationResult]):
                     dim=1,
                 )
             )
-        notes = ()
+        notes: tuple[str, ...] = ()
         if len(sets) < len(SIDES):
             why = design.exchanged(model.tokenizer)[0].why_not
             notes = (f"There is no control with an exchanged demonstration ({why}).",)
@@ -501,7 +502,7 @@ class OneFalseDemonstration(Measurement[OneFalseDemonstrationResult]):
             logits=torch.stack(logits, dim=1).float(),
             attention=torch.stack(attention, dim=1).float(),
             matching=torch.stack(matching, dim=1).float(),
-            shown=design.shown,
+            displayed=design.shown,
             classes=data.label_classes[:, list(design.places)],
             answers=data.answers,
             places=design.places,

@@ -78,7 +78,9 @@ def made(right, *, answers=None, shown=None, layers=1, **more):
     }
     return OneFalseDemonstrationResult(
         logits=logits.float(),
-        shown=torch.ones(count, places, dtype=torch.long) if shown is None else torch.tensor(shown),
+        displayed=torch.ones(count, places, dtype=torch.long)
+        if shown is None
+        else torch.tensor(shown),
         answers=answers,
         **{**values, **more},
     )
