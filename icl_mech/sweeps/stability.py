@@ -1,7 +1,7 @@
 """Stability over a sweep: over which seeds, formats, tasks or other settings heads, layers and claims recur."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from icl_mech.errors import ResultError, SweepError
@@ -73,7 +73,7 @@ def _place(item: Item, axis: str) -> tuple[Any, ...]:
 
 
 def _groups(
-    runs: list[tuple[Item, Mapping[str, Seen]]], axis: str
+    runs: Sequence[tuple[Item, Mapping[str, Seen]]], axis: str
 ) -> list[dict[Any, Mapping[str, Seen]]]:
     """Runs that differ in this dimension alone, by its value; groups of at least two."""
     groups: dict[str, dict[Any, Mapping[str, Seen]]] = {}

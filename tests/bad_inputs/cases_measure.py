@@ -17,6 +17,7 @@ from icl_mech.measurements import (
     Measurement,
     Pass,
     Predict,
+    Stability,
 )
 from icl_mech.results import Result
 from tests.bad_inputs.case import Bench, Case
@@ -240,6 +241,12 @@ CASES = [
     modelled("a model's class", lambda b: type(b.model), "load_model"),
     modelled("a module that is no model", lambda b: torch.nn.Linear(2, 2).eval(), "Linear", "load_model"),
     modelled("a bare Hugging Face model", lambda b: tiny_hf("gpt2"), "GPT2LMHeadModel", "load_model"),
+    measured("an unknown measurement to repeat", lambda: Stability("flows"), "of='flows'", "'flow'"),
+    measured("a class to repeat", lambda: Stability(Flow), "HeadScores()"),
+    measured("an unknown axis", lambda: Stability(over=["seeds"]), "'seed'"),
+    measured("no axis", lambda: Stability(over=[]), "seed"),
+    measured("no top heads", lambda: Stability(k=0), "k=0"),
+    measured("an unknown null", lambda: Stability(within="block"), "layer"),
     measured("a class for a measurement", lambda: Flow, "Flow()"),
     measured("a measurement's name", lambda: "flow", "'flow'", "Flow()"),
     measured("a function for a measurement", lambda: icl.flow_scores, "Flow()"),

@@ -1,6 +1,6 @@
 """Over what heads, critical layers and claims hold on the offline model.
 
-    python -m tests.benchmarks.stability OUT.json [--n 16] [--model smollm2-135m]
+    python -m tests.benchmarks.stability OUT.json [--model smollm2-135m]
 
 Each cell (task, measurement) is written when it is done; those that are there are not made again. The table of
 docs/results/stability.md is printed, and written with --write.
@@ -15,16 +15,18 @@ from typing import Any
 import icl_mech as icl
 from icl_mech.measurements import Stability
 from icl_mech.measurements.stability.agreement import Line
+from icl_mech.measurements.stability.variants import TEMPLATES
 from icl_mech.results.wording import listed, said, told
 
 TASKS = ("headlines", "questions")
-CELLS: dict[str, dict[str, Any]] = {
-    "head_scores": {"over": ("seed", "template", "label set", "subset")},
-    "layer_accuracy": {"over": ("seed", "template", "label set")},
-    "flow": {"over": ("seed", "template", "label set")},
-    "head_mediation": {"over": ("seed",)},
+WORDS = ("seed", "template", "label set")
+CELLS: dict[str, tuple[int, dict[str, Any]]] = {
+    "head_scores": (32, {"over": (*WORDS, "subset")}),
+    "layer_accuracy": (16, {"over": WORDS}),
+    "flow": (8, {"over": WORDS, "templates": TEMPLATES[:2]}),
+    "head_mediation": (16, {"over": ("seed",)}),
 }
-"""What is repeated, over which axes; the dearest only over seeds."""
+"""What is repeated, on how many prompts and over which axes; less of what costs more."""
 
 PLACE = Path("docs") / "results" / "stability.md"
 
@@ -34,9 +36,10 @@ HEAD = (
 )
 
 
-def cell(model: Any, task: str, of: str, n: int) -> dict[str, Any]:
+def cell(model: Any, task: str, of: str) -> dict[str, Any]:
     """The lines of one measurement on one task."""
-    measurement = Stability(of, **CELLS[of])
+    n, variants = CELLS[of]
+    measurement = Stability(of, **variants)
     start = time.process_time()
     if measurement.side == "false":
         data: Any = icl.build_prompt_pairs(task, model, shots=1, n=n)
@@ -77,7 +80,6 @@ def main() -> None:
     """Measure what is missing, and print the table."""
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("out", type=Path)
-    parser.add_argument("--n", type=int, default=16)
     parser.add_argument("--model", default="smollm2-135m")
     parser.add_argument("--minutes", type=float, default=9.0)
     parser.add_argument("--write", action="store_true")
@@ -89,7 +91,7 @@ def main() -> None:
             if f"{task} {of}" in cells or options.write or time.monotonic() > end:
                 continue
             model = model or icl.load_model(options.model)
-            cells[f"{task} {of}"] = cell(model, task, of, options.n)
+            cells[f"{task} {of}"] = cell(model, task, of)
             options.out.write_text(json.dumps(cells))
             print(task, of, round(cells[f"{task} {of}"]["seconds"]), flush=True)
     lines = [

@@ -11,7 +11,7 @@ A result takes part by what it declares, whatever its kind:
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, get_args, runtime_checkable
 
 import torch
 
@@ -106,12 +106,12 @@ def seen(result: Result, claim: str, quantity: str | None = None) -> Seen:
     if isinstance(result, HasCritical):
         layer = result.critical
         critical, entries = (None if layer is None else float(layer.value)), result.last + 1
-    status = getattr(result, "status", None)
-    claims = {claim: status} if isinstance(status, str) else {}
+    status: Any = getattr(result, "status", None)
+    claims: dict[str, Status] = {claim: status} if status in get_args(Status) else {}
     # A custom quantity need not have the null of `clear`.
     return Seen(
         scores, _clear(result) if ranks and quantity is None else None, critical, entries, claims
-    )  # type: ignore[arg-type]
+    )
 
 
 def _clear(result: Result) -> frozenset[str] | None:
@@ -220,7 +220,8 @@ class Line:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Line":
         """The line that `to_dict` wrote; files hold tuples as lists."""
-        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
+        plain: Any = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
+        return cls(**plain)
 
 
 class Lines(NamedTuple):

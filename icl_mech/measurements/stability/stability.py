@@ -79,7 +79,7 @@ DISTANCE = Definition(
     "By chance, each run's layer is any of the L with equal probability.",
 )
 
-AXES = ("seed", "template", "label set", "subset")
+AXES: tuple[Axis, ...] = ("seed", "template", "label set", "subset")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -302,9 +302,11 @@ class Stability(Measurement[StabilityResult]):
         """As the repeated measurement."""
         return self.repeated.reads_first_tokens()
 
-    def __call__(self, model: Any, prompts: Prompts, **how: "Unpack[How]") -> StabilityResult:  # type: ignore[override]
+    def __call__(self, model: Any, prompts: Prompts, **how: "Unpack[How]") -> StabilityResult:
         """Return the result for this model and these prompts, or pair of prompts."""
-        return measured(self, model, prompts, **how)
+        repeated: Any = self
+        result: StabilityResult = measured(repeated, model, prompts, **how)
+        return result
 
     def chosen(self, data: Prompts) -> Any:
         """The prompts that the repeated measurement selects."""
@@ -350,10 +352,10 @@ class Stability(Measurement[StabilityResult]):
         repeated, first = self.repeated, data[0] if isinstance(data, tuple) else data
         given, shown = str(first.source.get("seed", 0)), []
         for variant in self.variants_of(model, data):
-            measurement = repeated
+            measurement: Any = repeated
             if variant.over == "seed" and hasattr(repeated, "seed"):
                 later = int(variant.name) - int(given)
-                measurement = replace(repeated, seed=repeated.seed + later)
+                measurement = replace(measurement, seed=measurement.seed + later)
             item = Item.checked(measurement, model, variant.prompts, options)
             result = yield from item.measurement.steps(model, item.data, options)
             shown.append((variant, seen(result, repeated.name, self.quantity)))

@@ -130,13 +130,15 @@ def relabelled(task: Task, words: str | Sequence[str]) -> Task:
 
 
 def _subsets(data: Prompts, count: int) -> list[Variant]:
-    """The prompts in random disjoint parts of nearly equal size."""
-    batches = data if isinstance(data, tuple) else (data,)
-    if len(batches[0]) < count:
+    """The prompts in random disjoint parts of nearly equal size and, for classes, of nearly the same true answers."""
+    first = data[0] if isinstance(data, tuple) else data
+    if len(first) < count:
         raise PromptError(
-            f"{len(batches[0])} prompts cannot be divided into {count} subsets; give more prompts, or fewer subsets=."
+            f"{len(first)} prompts cannot be divided into {count} subsets; give more prompts, or fewer subsets=."
         )
-    order = np.random.default_rng(0).permutation(len(batches[0]))
+    order = np.random.default_rng(0).permutation(len(first))
+    # Parts of a balanced whole with random classes would have opposite classes, and opposite rankings of heads.
+    order = order[np.argsort(first.answers.numpy()[order], kind="stable")]
     parts = [sorted(order[number::count].tolist()) for number in range(count)]
     return [
         Variant("subset", f"{number} of {count}", _part(data, part))
