@@ -97,7 +97,8 @@ def orthonormal(
     """Orthonormal rows with the same span; rows beyond its numerical rank are 0."""
     _, sizes, rows = torch.linalg.svd(directions, full_matrices=False)
     least = sizes[..., :1] * max(directions.shape[-2:]) * torch.finfo(torch.float32).eps
-    return rows * (sizes > least)[..., None]
+    basis: Tensor = rows * (sizes > least)[..., None]
+    return basis
 
 
 def label_span(
