@@ -36,7 +36,8 @@ NOTHING = 1e-5
 """A projection below this fraction of the head's output is rounding error, and points nowhere."""
 
 PAPER = (
-    "Yang, Cho and Inoue 2025, Localizing Task Recognition and Task Learning in In-Context Learning"
+    "Yang, Cho and Inoue 2025, Localizing Task Recognition and Task Learning in In-Context Learning "
+    "via Attention Head Analysis"
 )
 
 RECOGNITION = Definition(
