@@ -25,7 +25,7 @@ from icl_mech.measurements.heads.task_sets import Scored
 from icl_mech.metrics import Interval, mean_interval
 from icl_mech.metrics.means import beyond_draws
 from icl_mech.results import Definition, Quantity, Result, quantity
-from icl_mech.results.judging import CHANCE, Status, jointly, judged
+from icl_mech.results.judging import CHANCE, FEWEST_PROMPTS, Status, jointly, judged
 from icl_mech.results.quantities import kept
 
 TaskSet = Literal["recognition", "learning"]
@@ -266,6 +266,11 @@ class TaskHeadsResult(Result):
     def count(self) -> int:
         """Number of prompts that did not choose the heads."""
         return len(self.right)
+
+    @property
+    def too_few(self) -> bool:
+        """True if there are too few prompts for a conclusion."""
+        return self.count < FEWEST_PROMPTS
 
     @property
     def n_heads(self) -> int:
