@@ -8,7 +8,7 @@ from icl_mech._typing import Tensor
 from icl_mech.looks.head_maps import head_map
 from icl_mech.measurements.causal.head_maps import heads_of
 from icl_mech.measurements.heads.chosen import head_name
-from icl_mech.measurements.heads.task_heads import CONTEXT, SETS, TaskHeadsResult
+from icl_mech.measurements.heads.task_claims import CONTEXT, SETS, TaskHeadsResult
 from icl_mech.results import basis
 from icl_mech.results.wording import counted
 from icl_mech.shapes import Bars, Grids, LabelMatrix, Scatter
@@ -52,22 +52,12 @@ def _ablation(result: TaskHeadsResult) -> Bars:
     """Changes of both measures without each set, without random heads, and in the context of comparison."""
     rows, groups = [], []
     for name in SETS:
-        rows.append(
-            [
-                _ends(result, f"{m}_change", context="demonstrations", set=name)
-                for m in ("outside", "right")
-            ]
-        )
+        rows.append(_both(result, "{}_change", context="demonstrations", set=name))
         groups.append(f"{name} heads")
-        rows.append([_ends(result, f"random_{m}_change", set=name) for m in ("outside", "right")])
+        rows.append(_both(result, "random_{}_change", set=name))
         groups.append(f"random heads for {name}")
         if CONTEXT[name] in result.contexts:
-            rows.append(
-                [
-                    _ends(result, f"{m}_change", context=CONTEXT[name], set=name)
-                    for m in ("outside", "right")
-                ]
-            )
+            rows.append(_both(result, "{}_change", context=CONTEXT[name], set=name))
             groups.append(f"{name} heads, {IN[CONTEXT[name]]}")
     value, low, high = torch.tensor(rows, dtype=torch.float64).unbind(-1)
     return Bars(
@@ -80,11 +70,12 @@ def _ablation(result: TaskHeadsResult) -> Bars:
         meanings=("label", "target"),
         levels=((0.0, "no change"),),
         apart=("probability outside label words", "fraction of right answers"),
-    )  # fmt: skip
+    )
 
 
-def _ends(result: TaskHeadsResult, quantity: str, **labels: str) -> list[float]:
-    return [*result.interval(quantity, **labels)]
+def _both(result: TaskHeadsResult, quantity: str, **labels: str) -> list[list[float]]:
+    """Value and ends of both measures."""
+    return [[*result.interval(quantity.format(name), **labels)] for name in ("outside", "right")]
 
 
 def _map(result: TaskHeadsResult) -> Scatter:

@@ -38,7 +38,7 @@ from icl_mech.measurements.heads.false_induction import FalseInductionResult
 from icl_mech.measurements.heads.head_attention import HeadAttentionResult
 from icl_mech.measurements.heads.head_scores import HeadScoresResult
 from icl_mech.measurements.heads.matching_by_layer import MatchingByLayerResult
-from icl_mech.measurements.heads.task_heads import TaskHeadsResult
+from icl_mech.measurements.heads.task_claims import TaskHeadsResult
 from icl_mech.measurements.isolation.edge_cuts import EdgeCutsResult
 from icl_mech.measurements.isolation.isolation import IsolationResult
 from icl_mech.measurements.isolation.isolation_map import IsolationMapResult

@@ -22,7 +22,7 @@ import torch
 import icl_mech as icl
 from icl_mech.measurements import HeadMediation, HeadScores, InductionScores, TaskHeads
 from icl_mech.measurements.heads.chosen import head_name
-from icl_mech.measurements.heads.task_heads import SETS, TaskHeadsResult
+from icl_mech.measurements.heads.task_claims import SETS, TaskHeadsResult
 from icl_mech.metrics import Interval
 from icl_mech.results.wording import said, told
 from icl_mech.studies.causal import HEADS, chosen

@@ -38,6 +38,16 @@ class Answers:
         log_probs = whole if self.log_probs is None else self.log_probs.double()
         return log_probs.gather(1, answers[:, None])[:, 0].exp()
 
+    def right(self, answers: Int[Tensor, " batch"]) -> Float[Tensor, " batch"]:
+        """1 where the correct label word has the largest logit of the label words."""
+        return (self.label_logits.argmax(-1) == answers).double()
+
+    @property
+    def outside(self) -> Float[Tensor, " batch"]:
+        """Probability outside the label words' first tokens."""
+        inside = self.label_logits.double().logsumexp(-1) - self.log_sum.double()
+        return 1 - inside.exp().clamp(max=1.0)
+
     def difference(self, answers: Int[Tensor, " batch"]) -> Float[Tensor, " batch"]:
         """Logit of the correct label word minus the mean of the others."""
         return above_others(self.label_logits.double(), answers)

@@ -36,7 +36,8 @@ NOTHING = 1e-5
 """A projection below this fraction of the head's output is rounding error, and points nowhere."""
 
 PAPER = (
-    "Yang, Cho and Inoue 2025, Localizing Task Recognition and Task Learning in In-Context Learning"
+    "Yang, Cho and Inoue 2025, Localizing Task Recognition and Task Learning in In-Context Learning "
+    "via Attention Head Analysis"
 )
 
 RECOGNITION = Definition(
@@ -97,7 +98,8 @@ def orthonormal(
     """Orthonormal rows with the same span; rows beyond its numerical rank are 0."""
     _, sizes, rows = torch.linalg.svd(directions, full_matrices=False)
     least = sizes[..., :1] * max(directions.shape[-2:]) * torch.finfo(torch.float32).eps
-    return rows * (sizes > least)[..., None]
+    basis: Tensor = rows * (sizes > least)[..., None]
+    return basis
 
 
 def label_span(

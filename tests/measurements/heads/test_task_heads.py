@@ -21,7 +21,8 @@ from icl_mech.measurements.heads.label_span import (
     label_span,
     orthonormal,
 )
-from icl_mech.measurements.heads.task_heads import TaskHeadsResult, right_and_blind
+from icl_mech.measurements.heads.task_claims import TaskHeadsResult
+from icl_mech.measurements.heads.task_sets import TaskSets, right_and_blind
 from icl_mech.models import adapt
 from icl_mech.planted import TASK_LEARNING_HEADS, TASK_RECOGNITION_HEADS, null_model
 from icl_mech.planted.task import EXPECTED, LEARNT
@@ -174,12 +175,12 @@ def test_scores_and_ablations_in_plain_hugging_face(family):
 @pytest.mark.parametrize("family", ["gpt2", "llama", "neox"])
 def test_ablations_are_those_of_hugging_face(family, monkeypatch):
     """Accuracy among the label words and probability outside them, for every condition that is run."""
-    sets = [((0, 1), (2, 2)), ((1, 0),)]
-    monkeypatch.setattr(TaskHeads, "_chosen", lambda *given: (sets, ()))
+    sets = (((0, 1), (2, 2)), ((1, 0),))
+    monkeypatch.setattr(TaskHeads, "_sets", lambda *given: TaskSets(*sets, ()))
     model = tiny_model(family)
     prompts = icl.build_prompts(TASK, model, shots=1, n=6, demonstrations="per_prompt")
     result = TaskHeads(draws=2, top=2)(model, prompts, progress=False)
-    assert result.heads == tuple(sets)
+    assert result.heads == sets
     plain = Plain(tiny_hf(family))
     _, testing = _parts(prompts)
     worst = 0.0
