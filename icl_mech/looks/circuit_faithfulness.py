@@ -54,7 +54,7 @@ def _conditions(result: CircuitFaithfulnessResult) -> Bars:
         tuple(CONDITIONS.values()),
         ("logits",),
         *(value, low, high),
-        y_title="right label above the counterfactual's (logits)",
+        y_title="right minus wrong label (logits)",
         note=basis(result, f"{result.count} pairs of prompts", quantity="metric"),
         meanings=("target",),
         spread=tuple(spread),

@@ -294,6 +294,10 @@ class CircuitFaithfulnessResult(Result):
         ]
         return tuple(sorted({sizes[0] if sizes else self.sizes[-1] for sizes in over}))
 
+    def on_page(self) -> tuple[str, ...]:
+        """The circuit and, where there are scores, faithfulness by size."""
+        return self.shows
+
     def is_drawn(self, show: str) -> bool:
         """False for the curve without scores, and where there is nothing to carry."""
         return show != "faithfulness" or (self.curve is not None and self.gap.low > 0)

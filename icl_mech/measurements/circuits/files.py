@@ -48,7 +48,7 @@ class Entry(NamedTuple):
     kept: bool | None
 
 
-def read_circuit(path: str | Path, model: Any) -> Circuit:
+def read_circuit(path: str | Path, model: object) -> Circuit:
     """Read a circuit that another tool has written.
 
     Args:
@@ -107,7 +107,7 @@ def read_circuit(path: str | Path, model: Any) -> Circuit:
 
 
 def write_circuit(
-    circuit: Circuit, path: str | Path, model: Any, *, parallel: bool = False
+    circuit: Circuit, path: str | Path, model: object, *, parallel: bool = False
 ) -> Path:
     """Write a circuit as the JSON that EAP-IG and MIB read.
 
@@ -217,13 +217,13 @@ def _check_sizes(cfg: Mapping[str, Any], info: ModelInfo, name: str) -> None:
             )
 
 
-def _score(value: Any, name: str) -> float:
+def _score(value: object, name: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise RunError(f"The score of {name!r} is {shown(value)}; expected a number.")
     return float(value)
 
 
-def _of_graph(name: str, entry: Any, file: str) -> Entry:
+def _of_graph(name: str, entry: object, file: str) -> Entry:
     if isinstance(entry, bool):
         entry = {"in_graph": entry}
     if not isinstance(entry, Mapping) or not ("score" in entry or "in_graph" in entry):
@@ -312,9 +312,11 @@ _HOOKS = (
 )
 
 
-def _of_acdc(item: Any) -> Entry | None:
+def _of_acdc(item: object) -> Entry | None:
     """An edge of ACDC; None for its edges inside a head or an MLP, which are no edges of the residual stream."""
     try:
+        if not isinstance(item, list):
+            raise TypeError("no list")
         (receiver, receiver_index, sender, sender_index), score = item
         names = [_of_hook(sender, sender_index), _of_hook(receiver, receiver_index)]
     except (TypeError, ValueError) as error:
@@ -331,7 +333,7 @@ def _of_acdc(item: Any) -> Entry | None:
     )
 
 
-def _of_hook(hook: str, index: Any) -> str | None:
+def _of_hook(hook: str, index: object) -> str | None:
     head = index[-1] if isinstance(index, list) and index else None
     for pattern, name in _HOOKS:
         if match := pattern.fullmatch(hook):
@@ -349,9 +351,8 @@ def _circuit(entries: list[Entry], info: ModelInfo, origin: str) -> Circuit:
     kept = torch.zeros(sizes, dtype=torch.bool)
     for entry in entries:
         try:
-            place = (writers[entry.where[0]],)
-            if edges:
-                place = (*place, readers[_shared(entry.where[1], info)])  # type: ignore[assignment]
+            columns = [readers[_shared(reader, info)] for reader in entry.where[1:]]
+            place = (writers[entry.where[0]], *columns)
         except KeyError as error:
             raise RunError(
                 f"{entry.name!r} in {origin} does not exist in {info.name!r}, which has {info.n_layers} layers with "
