@@ -102,6 +102,7 @@ ELSEWHERE = table("""
     matching_by_layer:measurements.heads.matching_by_layer pairs_from_text:prompts
     planted_model:planted planted_task:planted prompts_from_text:prompts
     rationale_answers:measurements.rationales.rationale_answers
+    rationale_model:planted rationale_task:planted
     rationale_use:measurements.rationales.rationale_use remote_model:models
     saliency_check:measurements.causal.saliency_check
     write_rationales:measurements.generation.rationales
