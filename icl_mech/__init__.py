@@ -114,6 +114,8 @@ ELSEWHERE = table("""
     planted_task:planted
     prompts_from_text:prompts
     rationale_answers:measurements.rationales.rationale_answers
+    rationale_model:planted
+    rationale_task:planted
     rationale_use:measurements.rationales.rationale_use
     read_circuit:measurements.circuits.files
     remote_model:models

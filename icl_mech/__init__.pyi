@@ -87,6 +87,8 @@ from icl_mech.models.adapt import untrained as untrained
 from icl_mech.own import Measurement as Measurement
 from icl_mech.planted import planted_model as planted_model
 from icl_mech.planted import planted_task as planted_task
+from icl_mech.planted import rationale_model as rationale_model
+from icl_mech.planted import rationale_task as rationale_task
 from icl_mech.prompts import Prompt as Prompt
 from icl_mech.prompts import PromptBatch as PromptBatch
 from icl_mech.prompts import Span as Span

@@ -28,21 +28,17 @@ def drawing(result: RationaleUseResult, show: str = "losses") -> Bars:
         show: `losses` or `accuracy`.
     """
     if show == "accuracy":
-        levels = ()
-        if result.labels:
-            chance = 1 / len(result.labels)
-            levels = ((chance, f"chance {told(chance)}"),)
+        chance = 1 / max(1, len(result.labels))
         return result.sel("accuracy").dots(
             "Right answers by rationale",
             [CONTEXTS[context] for context in result.contexts],
             ["accuracy"],
             note=basis(result, quantity="accuracy"),
             meanings=("label",),
-            levels=levels,
+            levels=((chance, f"chance {told(chance)}"),) if result.labels else (),
         )
-    has_control = bool(result.random.shape[-1])
-    lost = result.sel("loss")
-    random = result.sel("random_loss") if has_control else None
+    lost, control = result.sel("loss"), bool(result.random.shape[-1])
+    random = result.sel("random_loss") if control else None
 
     def laid(end: str) -> Float[Tensor, "row series"]:
         columns = [getattr(lost, end).double()]
@@ -52,13 +48,16 @@ def drawing(result: RationaleUseResult, show: str = "losses") -> Bars:
         return torch.stack(columns, 1)
 
     meanings: tuple[Meaning, ...] = ("label", "reference")
+    value, low, high = map(laid, ("values", "low", "high"))
     return Bars(
         "What the answer loses without its rationale",
         tuple(CONTEXTS[change] for change in result.changes),
-        ("changed or cut", "random edges")[: 1 + has_control],
-        *(laid(end) for end in ("values", "low", "high")),
+        ("changed or cut", "random edges")[: 1 + control],
+        value,
+        low,
+        high,
         y_title=lost.unit,
         note=basis(result),
-        meanings=meanings[: 1 + has_control],
+        meanings=meanings[: 1 + control],
         levels=((0.0, "no loss"),),
     )

@@ -12,7 +12,7 @@ from icl_mech.prompts.rationales import check_rationales, open_rationale
 
 @checked(PromptError, but=["model", "prompts"])
 def write_rationales(
-    model: Any, prompts: PromptBatch, *, max_new_tokens: Count = 48, **options: Any
+    model: object, prompts: PromptBatch, *, max_new_tokens: Count = 48, **options: Any
 ) -> PromptBatch:
     """The same prompts with rationales that the model writes after its queries.
 

@@ -48,6 +48,7 @@ from icl_mech.prompts.rationales import (
     cut_off,
     rationale_spans,
 )
+from icl_mech.prompts.rewriting import Rewritten
 from icl_mech.results import Definition, Quantity, Result
 from icl_mech.results.judging import Status, jointly, judged
 from icl_mech.results.wording import listed
@@ -291,7 +292,7 @@ class RationaleUse(Measurement[RationaleUseResult]):
         """Changed prompts by context, those with other rationales, and notes on missing contexts."""
         tokenizer = model.tokenizer
         other = corrupted(data, tokenizer, "other", "query", self.seed)
-        made = {
+        made: dict[str, Rewritten | Corrupted] = {
             "none": cut_off(data, tokenizer, 0),
             "other": other,
             "shuffled": corrupted(data, tokenizer, "shuffled", "query", self.seed),
