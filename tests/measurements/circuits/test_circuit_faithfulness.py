@@ -11,7 +11,7 @@ from icl_mech.engine import common_prefix
 from icl_mech.measurements.base import Options
 from icl_mech.measurements.circuits.ablated import Stored
 from icl_mech.measurements.circuits.alignment import aligned, margin, split
-from icl_mech.measurements.circuits.circuit_faithfulness import GRID
+from icl_mech.measurements.circuits.circuit_faithfulness import GRID, CircuitFaithfulness
 from icl_mech.measurements.circuits.edge_scores import eap_ig, points
 from icl_mech.measurements.circuits.graph import Circuit, Components
 from icl_mech.models import adapt
@@ -357,3 +357,39 @@ def test_saved_and_read(tmp_path):
     assert np.isclose(
         float(again.quantities()["cpr"].value()), float(found.quantities()["cpr"].value())
     )
+
+
+def test_a_cell_of_a_sweep(tmp_path):
+    planted = icl.planted_model(circuit="heads")
+    measured = CircuitFaithfulness(fraction=9 / 28, fractions=(), draws=2)
+    swept = icl.sweep(
+        planted, icl.planted_task(), [measured], shots=1, seeds=(0, 1), n=16, out=tmp_path / "sweep",
+        progress=False,
+    )  # fmt: skip
+    assert [item.state for item in swept.items.itertuples()] == ["done", "done"]
+    average = swept.average("circuit_faithfulness.carried", over="seed")
+    assert float(average.to_pandas()["value"].iloc[0]) == pytest.approx(1.0, abs=0.01)
+
+
+def test_an_error_in_the_mixture_shows():
+    """Edges that are left out of the ablation change the metric."""
+    model = tiny_model("gpt2")
+    pair, info = pair_of(model), adapt(model).info
+    parts = Components.of(info, "edges")
+    first = parts.names.index("embed > logits")
+    one = torch.ones(len(parts), dtype=torch.bool)
+    one[first] = False
+    whole = circuit_faithfulness(
+        model, *pair, circuit=Circuit("edges", kept=parts.mask), granularity="edges", draws=1
+    )
+    less = circuit_faithfulness(
+        model, *pair, circuit=Circuit("edges", kept=parts.laid(one)), granularity="edges", draws=1
+    )
+    assert torch.equal(whole.alone, whole.plain)
+    # The target's token is the same in both prompts: only this edge does nothing.
+    near(less.alone, whole.plain)
+    one[first], one[parts.names.index("mlp 2 > logits")] = True, False
+    less = circuit_faithfulness(
+        model, *pair, circuit=Circuit("edges", kept=parts.laid(one)), granularity="edges", draws=1
+    )
+    assert float((less.alone - whole.plain).abs().max()) > 1e-2
