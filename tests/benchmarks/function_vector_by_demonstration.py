@@ -1,13 +1,12 @@
 """Function vectors by demonstration on the offline model: correct demonstrations, one false one, one ambiguous one.
 
-    python -m tests.benchmarks.function_vector_by_demonstration OUT.json [--seeds 5] [--n 24] [--minutes 8]
+    python -m tests.benchmarks.function_vector_by_demonstration OUT.json [--seeds 5] [--n 12] [--minutes 8]
     python -m tests.benchmarks.function_vector_by_demonstration OUT.json --write
 
 Every cell (task, seed) is written when it is done; the same command continues after an interruption. One demonstration per
 class, the same for all queries of a seed. In *one false* the demonstration at a place that changes with the seed
 displays the next class; in *ambiguous* it keeps its label and gets the text of an example of the next class after its
-own. Heads are chosen on half of the queries with correct demonstrations, everything else is measured on the other
-half. `--write` writes `docs/results/function_vector_by_demonstration.md`.
+own. Heads are chosen once for each task, by `head_mediation` on other queries with other demonstrations. `--write` writes `docs/results/function_vector_by_demonstration.md`.
 """
 
 import argparse
@@ -21,7 +20,6 @@ from typing import Any
 import numpy as np
 
 import icl_mech as icl
-from icl_mech.measurements.demonstrations import same_queries
 
 TASKS = ("headlines", "questions")
 SETS = ("correct", "one false", "ambiguous")
@@ -45,24 +43,44 @@ def demonstrations(task: icl.Task, seed: int) -> tuple[int, dict[str, list[icl.E
     return place, sets
 
 
-def cell(model: Any, name: str, seed: int, n: int) -> dict[str, Any]:
-    """Means over the tested half of the queries, by set of demonstrations."""
-    task, kept = icl.load_task(name), {}
+def queries(task: icl.Task, number: int) -> list[list[icl.Example]]:
+    """Queries that choose the heads, and all others, by class."""
+    by_class = [[e for e in task.test if e.label == label] for label in range(len(task.labels))]
+    return [
+        [example for members in by_class for example in members[:number]],
+        [example for members in by_class for example in members[number:]],
+    ]
+
+
+def chosen(model: Any, name: str) -> list[tuple[int, int]]:
+    """The five heads with the largest effect, on four queries of each class with demonstrations of each."""
+    task = icl.load_task(name)
+    how: dict[str, Any] = {"shots": 1, "seed": 99, "demonstrations": "per_prompt"}
+    sides = [
+        icl.build_prompts(task, model, queries=queries(task, 4)[0], labels=labels, **how)
+        for labels in ("correct", "shuffled")
+    ]
+    mediation = icl.head_mediation(model, *sides, mean="class", progress=False)
+    return [*mediation.top(5, "difference")]
+
+
+def cell(
+    model: Any, name: str, seed: int, n: int, heads: Sequence[tuple[int, int]]
+) -> dict[str, Any]:
+    """Means over the queries of a seed, by set of demonstrations."""
+    task, drawn = icl.load_task(name), np.random.default_rng(seed)
     place, sets = demonstrations(task, seed)
-    batches = {
-        shown: icl.build_prompts(task, model, demonstrations=examples, n=n, seed=seed)
-        for shown, examples in sets.items()
-    }
-    chosen = icl.function_vector_by_demonstration(model, batches[SETS[0]], progress=False)
-    tested, heads = chosen.tested.tolist(), chosen.heads
-    kept[SETS[0]] = numbers(chosen, place)
-    for shown in SETS[1:]:
-        assert same_queries(batches[shown], batches[SETS[0]])
-        result = icl.function_vector_by_demonstration(
-            model, batches[shown][tested], heads=heads, progress=False
-        )
+    others, each = queries(task, 4)[1], n // len(task.labels)
+    by_class = [[e for e in others if e.label == label] for label in range(len(task.labels))]
+    asked = [
+        members[int(k)] for members in by_class for k in drawn.permutation(len(members))[:each]
+    ]
+    kept = {}
+    for shown, examples in sets.items():
+        prompts = icl.build_prompts(task, model, demonstrations=examples, queries=asked, seed=seed)
+        result = icl.function_vector_by_demonstration(model, prompts, heads=heads, progress=False)
         kept[shown] = numbers(result, place)
-    return {"place": place, "heads": heads, "sets": kept}
+    return {"place": place, "sets": kept}
 
 
 def numbers(result: Any, place: int) -> dict[str, Any]:
@@ -108,7 +126,7 @@ def rows(cells: list[dict[str, Any]], shown: str, columns: Sequence[Callable[[An
 def text(done: dict[str, Any]) -> str:
     """The tables of all cells, in Markdown."""
     lines = [
-        "SmolLM2-135M-Instruct, one demonstration per class, five seeds; mean over seeds [smallest, largest seed], in logits "
+        "SmolLM2-135M-Instruct, one demonstration per class; mean over seeds [smallest, largest seed], in logits "
         "of the right answer above the mean of the others unless stated otherwise.",
         "",
     ]
@@ -117,7 +135,11 @@ def text(done: dict[str, Any]) -> str:
         if not cells:
             continue
         prompts = cells[0]["sets"]["correct"]["prompts"]
-        lines += [f"**`{task}`**, {prompts} tested queries a seed", ""]
+        heads = ", ".join(f"{layer}.{head}" for layer, head in done[f"heads {task}"])
+        lines += [
+            f"**`{task}`**, {prompts} queries for each of {len(cells)} seeds, heads {heads}",
+            "",
+        ]
         split = [lambda own, n=n: own["lost"][n] for n in range(4)]
         lines += [
             "| demonstrations | loss with routing of the cut run | values | both | without their parts | routing beyond random heads | status by seed |",
@@ -160,7 +182,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("out", type=Path)
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--n", type=int, default=24)
+    parser.add_argument("--n", type=int, default=12)
     parser.add_argument("--minutes", type=float, default=8.0)
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
@@ -171,7 +193,10 @@ def main() -> None:
         for task in TASKS:
             key, start = f"{task} {seed}", time.process_time()
             if key not in done and time.monotonic() < end:
-                done[key] = cell(model, task, seed, options.n)
+                if f"heads {task}" not in done:
+                    done[f"heads {task}"] = chosen(model, task)
+                heads = [(layer, head) for layer, head in done[f"heads {task}"]]
+                done[key] = cell(model, task, seed, options.n, heads)
                 done[key]["seconds"] = time.process_time() - start
                 options.out.write_text(json.dumps(done))
                 print(key, round(done[key]["seconds"]), "s", flush=True)
