@@ -176,14 +176,23 @@ class DemonstrationSteering(Measurement[DemonstrationSteeringResult]):
         directions = self._directions(effect)
         # Random directions at the block and strength of the vector: what any push of this size costs.
         pushes = [vectors[layer] for vectors in (directions[0], *directions[-self.draws :])]
-        full, bare = split.full[split.test], split.bare[split.test]
-        (with_text,), runs, *sides = yield [
-            Pass(full, [PredictionReading(1)], title="test"),
+        tested = yield [
+            Pass(split.full[split.test], [PredictionReading(1)], title="test"),
             self._steered(
-                bare, [(vectors, *cell) for vectors, cell in zip(directions, chosen, strict=True)]
+                split.bare[split.test],
+                [(vectors, *cell) for vectors, cell in zip(directions, chosen, strict=True)],
             ),
             *side.passes(pushes, layer, strength),
         ]
+        return self.result(model, data, [effect, searched, chosen[0], *tested])
+
+    def result(
+        self, model: LanguageModel, data: PromptBatch, read: list[Any]
+    ) -> DemonstrationSteeringResult:
+        """Scores in every context, from the effect, the search, the chosen block and strength, and the test."""
+        effect, searched, cell, (with_text,), runs, *sides = read
+        split, side = in_contexts(model, data, self.seed), self._side_effects(model, data)
+        full, bare = split.full[split.test], split.bare[split.test]
         alone, *with_vectors = [answer_scores(run, bare) for (run,) in runs]
         scores = {
             "demonstrations": answer_scores(with_text, full),
@@ -208,11 +217,11 @@ class DemonstrationSteering(Measurement[DemonstrationSteeringResult]):
             random=_placed(log_probs, test, len(data)),
             searched=_placed(by_cell, training, len(data)),
             contexts=tuple(scores),
-            vectors=directions[0].float(),
+            vectors=effect.vectors[0].float(),
             layers=self._layers(model),
             strengths=tuple(self.strengths),
-            layer=layer,
-            strength=strength,
+            layer=cell[0],
+            strength=cell[1],
             answers=data.answers,
             labels=data.labels,
             tasks=tuple(task_name(prompts.source) for prompts in side.tasks),
@@ -235,12 +244,6 @@ class DemonstrationSteering(Measurement[DemonstrationSteeringResult]):
         """Answers without a vector, and with the vector of a block added there in this strength."""
         added = [[AddVector(v[layer].float(), layer, strength)] for v, layer, strength in vectors]
         return Variants(prompts, [PredictionReading(1)], title="vectors", variants=[[], *added])
-
-    def result(
-        self, model: LanguageModel, data: PromptBatch, read: list[Any]
-    ) -> DemonstrationSteeringResult:
-        """Not used: later passes depend on earlier values, see `steps`."""
-        raise NotImplementedError
 
 
 def _effect(model: LanguageModel, data: PromptBatch, runs: list[Any], rows: list[int]) -> _Effect:
