@@ -35,6 +35,9 @@ from icl_mech.results.quantities import Statistic
 
 SOURCE = "Lanham et al. 2023, Measuring Faithfulness in Chain-of-Thought Reasoning, §2.3"
 
+LEAST = 0.1
+"""Fraction of the loss without a rationale that its gain must clearly exceed: less is not worth a claim."""
+
 NO_TEXTS = "rationales stand between a query and its label word or choices"
 
 EARLY = Definition(
@@ -112,8 +115,9 @@ class RationaleAnswersResult(Result):
 
     @property
     def status(self) -> Status:
-        """Status of the claim that the rationale makes the correct answer more probable."""
-        return judged(self.added, prompts=self.count)
+        """Status of the claim that the rationale makes the correct answer more probable, by a tenth of its loss or more."""
+        bare = self.log_prob[:, 0]
+        return enough(self._last(self.log_prob) - bare, bare).status
 
     @cached_property
     def turns(self) -> "Turns":
@@ -142,6 +146,24 @@ class RationaleAnswersResult(Result):
     def on_page(self) -> tuple[str, ...]:
         """The curve over sentences, and the map by layer if it was read."""
         return self.shows if self.lens_log_prob is not None else self.shows[:1]
+
+
+class Enough(NamedTuple):
+    """A gain minus `LEAST` times the loss without a rationale.
+
+    Attributes:
+        effect: Its mean over prompts.
+        status: `opposite` only if the gain itself is clearly below 0.
+    """
+
+    effect: Interval
+    status: Status
+
+
+def enough(gain: Float[Tensor, " batch"], bare: Float[Tensor, " batch"]) -> Enough:
+    """Status of a gain in log-probability, given the log-probability without a rationale."""
+    effect, level = mean_interval(gain + LEAST * bare), LEAST * float(bare.mean())
+    return Enough(effect, judged(effect, prompts=len(gain), opposite=min(level, 0.0)))
 
 
 class Turns(NamedTuple):

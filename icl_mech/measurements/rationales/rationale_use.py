@@ -35,7 +35,7 @@ from icl_mech.measurements.base import Measurement, Pass, Variants
 from icl_mech.measurements.causal.answers import check_answers
 from icl_mech.measurements.doors import door
 from icl_mech.measurements.isolation.agreement import with_draws
-from icl_mech.measurements.rationales.rationale_answers import NO_TEXTS
+from icl_mech.measurements.rationales.rationale_answers import NO_TEXTS, enough
 from icl_mech.measurements.reading import PredictionReading, Read, predicted
 from icl_mech.metrics import Interval, mean_interval
 from icl_mech.metrics.ratios import ratio_interval
@@ -52,9 +52,6 @@ from icl_mech.prompts.rewriting import Rewritten
 from icl_mech.results import Definition, Quantity, Result
 from icl_mech.results.judging import Status, jointly, judged
 from icl_mech.results.wording import listed
-
-LEAST = 0.1
-"""Fraction of the loss without a rationale that its gain must clearly exceed."""
 
 PATHS = ("cut rationale", "cut text", "cut text to rationale")
 """Edges that are cut: from the query's rationale or text to the answer, and from its text to its rationale."""
@@ -191,18 +188,18 @@ class RationaleUseResult(Result):
     @cached_property
     def needed(self) -> tuple[Needed, ...]:
         """What the claim needs, each with its status."""
-        enough = mean_interval(self._loss("none") + LEAST * self.log_prob[:, 1])
         effects: dict[str, Interval | None] = {
-            "gain": enough,
             "cut": self.lost_beside("cut rationale"),
             "other": self.lost("other"),
         }
         if self.followed is not None:
             effects["followed"] = mean_interval(self.followed)
-        return tuple(
+        rest = (
             Needed(name, effect, judged(effect, prompts=self.count))
             for name, effect in effects.items()
         )
+        gain = enough(self._loss("none"), self.log_prob[:, self.contexts.index("none")])
+        return (Needed("gain", gain.effect, gain.status), *rest)
 
     @property
     def status(self) -> Status:

@@ -10,7 +10,6 @@ from icl_mech.measurements import RationaleAnswers
 from icl_mech.measurements.rationales.rationale_answers import RationaleAnswersResult
 from icl_mech.planted import rationale_model, rationale_task
 from icl_mech.prompts import rationale_prefix
-from icl_mech.results.judging import judged
 from tests.measurements.rationales.cases import ASKED, FAMILIES, SHOWN, log_probs, setting, text_of
 from tests.said import Words
 
@@ -51,7 +50,11 @@ def test_by_hand():
     whole = made([[-2.0, -1.5]] * 3)
     assert whole.turns == ((1,), ())
     assert made([[-1.5, -2.0]] * 3).turns == ((), (1,))
-    assert whole.status == judged(whole.added, prompts=3)
+    # Less than a tenth of what is lost without a rationale is no claim, and no contradiction.
+    count = 12
+    for last, status in ((-1.5, "supported"), (-1.85, "not shown"), (-2.5, "opposite")):
+        spread = [0.01 * number for number in range(count)]
+        assert made([[-2.0 + own, last + own] for own in spread]).status == status
 
 
 @pytest.mark.parametrize("family", FAMILIES)
