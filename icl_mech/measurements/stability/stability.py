@@ -21,9 +21,9 @@ with chance and the second requirement are ours.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from icl_mech import measurements
 from icl_mech._typing import Float, Tensor
 from icl_mech.checking import Called, Count, Natural
 from icl_mech.errors import ResultError, RunError, near_matches
@@ -103,7 +103,7 @@ class StabilityResult(Result):
 
     @classmethod
     def of(
-        cls, found: Sequence[Lines], *, k: int, within: Within, **more: Any
+        cls, found: Sequence[Lines], *, k: int, within: Within, **more: Mapping[str, Any]
     ) -> "StabilityResult":
         """The result of lines along several axes."""
         return cls(
@@ -285,7 +285,8 @@ class Stability(Measurement[StabilityResult]):
         """
         if isinstance(self.of, AnyMeasurement):
             return self.of
-        kinds = [getattr(measurements, name) for name in measurements.__all__]
+        package = import_module("icl_mech.measurements")  # which imports this module
+        kinds = [getattr(package, name) for name in package.__all__]
         known = {kind.name: kind for kind in kinds if getattr(kind, "name", "")}
         name = self.of.replace("-", "_")
         if name not in known:
