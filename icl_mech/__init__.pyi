@@ -199,7 +199,7 @@ def alignment(
 
 def anchor_tokens(
     model: Any,
-    prompts: PromptBatch,
+    prompts: PromptBatch | tuple[PromptBatch, PromptBatch],
     *,
     loss: Literal['label', 'prediction', 'vocab', 'next', 'rest'] | None = ...,
     reduction: Literal['sum_then_abs', 'abs_then_sum'] = ...,
@@ -368,7 +368,7 @@ def compare_heads(
 
 def compress_demonstrations(
     model: Any,
-    prompts: PromptBatch,
+    prompts: PromptBatch | tuple[PromptBatch, PromptBatch],
     *,
     position: Literal['true', 'overlap'] = ...,
     seed: int = ...,
@@ -460,7 +460,7 @@ def context_accuracy(
 
 def diagnose_confusion(
     model: Any,
-    prompts: PromptBatch,
+    prompts: PromptBatch | tuple[PromptBatch, PromptBatch],
     *,
     layer: int | None = ...,
     components: int = ...,
@@ -504,7 +504,7 @@ def diagnose_confusion(
 def evaluate_reweighting(
     model: Any,
     reweighting: Reweight,
-    prompts: PromptBatch,
+    prompts: PromptBatch | tuple[PromptBatch, PromptBatch],
     *,
     more_shots: PromptBatch | None = ...,
     interventions: Sequence[Intervention] = ...,
@@ -539,7 +539,7 @@ def evaluate_reweighting(
 
 def extraction(
     model: Any,
-    prompts: PromptBatch,
+    prompts: PromptBatch | tuple[PromptBatch, PromptBatch],
     *,
     truth: Literal['prediction', 'gold'] = ...,
     two_classes: Literal['normalised', 'reference'] = ...,
@@ -608,7 +608,7 @@ def find_false_induction_heads(
 
 def flow_by_demonstration(
     model: Any,
-    prompts: PromptBatch,
+    prompts: PromptBatch | tuple[PromptBatch, PromptBatch],
     *,
     loss: Literal['label', 'prediction', 'vocab', 'next', 'rest'] | None = ...,
     reduction: Literal['sum_then_abs', 'abs_then_sum'] = ...,
@@ -643,7 +643,7 @@ def flow_by_demonstration(
 
 def flow_scores(
     model: Any,
-    prompts: PromptBatch,
+    prompts: PromptBatch | tuple[PromptBatch, PromptBatch],
     *,
     loss: Literal['label', 'prediction', 'vocab', 'next', 'rest'] | None = ...,
     reduction: Literal['sum_then_abs', 'abs_then_sum'] = ...,
@@ -737,7 +737,7 @@ def generate(
 
 def head_attention(
     model: Any,
-    prompts: PromptBatch,
+    prompts: PromptBatch | tuple[PromptBatch, PromptBatch],
     heads: Sequence[tuple[int, int]] | None = ...,
     *,
     first: int | None = ...,
@@ -815,7 +815,7 @@ def head_mediation(
 
 def head_scores(
     model: Any,
-    prompts: PromptBatch,
+    prompts: PromptBatch | tuple[PromptBatch, PromptBatch],
     *,
     norm: Literal['frozen', 'own'] = ...,
     over: Literal['labels', 'before_labels'] = ...,
@@ -896,7 +896,7 @@ def induction_scores(
 
 def isolation(
     model: Any,
-    prompts: PromptBatch,
+    prompts: PromptBatch | tuple[PromptBatch, PromptBatch],
     *,
     mode: Literal['mask', 'zero'] = ...,
     redraw: Literal['set', 'prompt', 'layer'] = ...,
@@ -942,7 +942,7 @@ def isolation(
 
 def isolation_map(
     model: Any,
-    prompts: PromptBatch,
+    prompts: PromptBatch | tuple[PromptBatch, PromptBatch],
     *,
     mode: Literal['mask', 'zero'] = ...,
     redraw: Literal['set', 'prompt', 'layer'] = ...,
@@ -1026,7 +1026,7 @@ def layer_accuracy(
 
 def leave_one_out(
     model: Any,
-    prompts: PromptBatch,
+    prompts: PromptBatch | tuple[PromptBatch, PromptBatch],
     *,
     interventions: Sequence[Intervention] = ...,
     batch_size: int | None = ...,
@@ -1055,7 +1055,7 @@ def leave_one_out(
 
 def logit_lens(
     model: Any,
-    prompts: PromptBatch,
+    prompts: PromptBatch | tuple[PromptBatch, PromptBatch],
     *,
     per: Literal['layer', 'head', 'mlp'] = ...,
     at: Literal['target', 'demonstrations'] = ...,
@@ -1097,7 +1097,7 @@ def logit_lens(
 
 def predict(
     model: Any,
-    prompts: PromptBatch,
+    prompts: PromptBatch | tuple[PromptBatch, PromptBatch],
     *,
     score: Literal['first', 'sum', 'mean'] | None = ...,
     top_k: int = ...,
@@ -1128,7 +1128,7 @@ def predict(
 
 def saliency_maps(
     model: Any,
-    prompts: PromptBatch,
+    prompts: PromptBatch | tuple[PromptBatch, PromptBatch],
     *,
     loss: Literal['label', 'prediction', 'vocab', 'next', 'rest'] | None = ...,
     reduction: Literal['sum_then_abs', 'abs_then_sum'] = ...,
@@ -1166,7 +1166,7 @@ def saliency_maps(
 
 def span_flow(
     model: Any,
-    prompts: PromptBatch,
+    prompts: PromptBatch | tuple[PromptBatch, PromptBatch],
     *,
     loss: Literal['label', 'prediction', 'vocab', 'next', 'rest'] | None = ...,
     reduction: Literal['sum_then_abs', 'abs_then_sum'] = ...,
@@ -1249,7 +1249,7 @@ def steer(
 
 def suppression(
     model: Any,
-    prompts: PromptBatch,
+    prompts: PromptBatch | tuple[PromptBatch, PromptBatch],
     *,
     rows: Literal['after', 'all'] = ...,
     temperature: float = ...,
@@ -1287,7 +1287,7 @@ def suppression(
 
 def task_vector(
     model: Any,
-    prompts: PromptBatch,
+    prompts: PromptBatch | tuple[PromptBatch, PromptBatch],
     *,
     interventions: Sequence[Intervention] = ...,
     batch_size: int | None = ...,
@@ -1361,7 +1361,7 @@ def transplant(
 
 def anchor_agreement(
     model: Any,
-    prompts: PromptBatch,
+    prompts: PromptBatch | tuple[PromptBatch, PromptBatch],
     *,
     proximity: int = ...,
     top: int = ...,
@@ -1449,7 +1449,7 @@ def circuit_faithfulness(
 
 def compare_lenses(
     model: Any,
-    prompts: PromptBatch,
+    prompts: PromptBatch | tuple[PromptBatch, PromptBatch],
     lens: FittedLens,
     *,
     interventions: Sequence[Intervention] = ...,
@@ -1478,7 +1478,7 @@ def compare_lenses(
 
 def demonstration_steering(
     model: Any,
-    prompts: PromptBatch,
+    prompts: PromptBatch | tuple[PromptBatch, PromptBatch],
     *,
     strengths: Sequence[float] = ...,
     layers: Sequence[int] | None = ...,
@@ -1522,7 +1522,7 @@ def demonstration_steering(
 
 def edge_cuts(
     model: Any,
-    prompts: PromptBatch,
+    prompts: PromptBatch | tuple[PromptBatch, PromptBatch],
     *,
     edges: Literal['contextualise', 'exchange', 'aggregate', 'anchors', 'collect'] | Sequence[Literal['contextualise', 'exchange', 'aggregate', 'anchors', 'collect']] = ...,
     windows: Literal['thirds', 'cumulative', 'after', 'sliding'] = ...,
@@ -1568,7 +1568,7 @@ def edge_cuts(
 
 def function_vector_by_demonstration(
     model: Any,
-    prompts: PromptBatch,
+    prompts: PromptBatch | tuple[PromptBatch, PromptBatch],
     *,
     heads: Sequence[tuple[int, int]] | None = ...,
     k: int = ...,
@@ -1618,7 +1618,7 @@ def function_vector_by_demonstration(
 
 def gain(
     model: Any,
-    prompts: PromptBatch,
+    prompts: PromptBatch | tuple[PromptBatch, PromptBatch],
     *,
     draws: int = ...,
     seed: int = ...,
@@ -1651,7 +1651,7 @@ def gain(
 
 def guaranteed_exit(
     model: Any,
-    prompts: PromptBatch,
+    prompts: PromptBatch | tuple[PromptBatch, PromptBatch],
     *,
     epsilon: float = ...,
     delta: float = ...,
@@ -1699,7 +1699,7 @@ def guaranteed_exit(
 
 def lens_table(
     model: Any,
-    prompts: PromptBatch,
+    prompts: PromptBatch | tuple[PromptBatch, PromptBatch],
     *,
     positions: Literal['target', 'label_word', 'demo_text', 'query_text', 'rationale', 'format', 'narrative', 'bos', 'all'] | Sequence[int] | None = ...,
     demo: int | None = ...,
@@ -1774,7 +1774,7 @@ def matching_by_layer(
 
 def one_false_demonstration(
     model: Any,
-    prompts: PromptBatch,
+    prompts: PromptBatch | tuple[PromptBatch, PromptBatch],
     *,
     places: Sequence[int] | None = ...,
     lens: FittedLens | None = ...,
@@ -1812,7 +1812,7 @@ def one_false_demonstration(
 
 def rationale_answers(
     model: Any,
-    prompts: PromptBatch,
+    prompts: PromptBatch | tuple[PromptBatch, PromptBatch],
     *,
     lens: bool = ...,
     interventions: Sequence[Intervention] = ...,
@@ -1842,7 +1842,7 @@ def rationale_answers(
 
 def rationale_use(
     model: Any,
-    prompts: PromptBatch,
+    prompts: PromptBatch | tuple[PromptBatch, PromptBatch],
     *,
     layers: Sequence[int] | None = ...,
     mode: Literal['mask', 'zero'] = ...,
@@ -1880,7 +1880,7 @@ def rationale_use(
 
 def saliency_check(
     model: Any,
-    prompts: PromptBatch,
+    prompts: PromptBatch | tuple[PromptBatch, PromptBatch],
     *,
     interventions: Sequence[Intervention] = ...,
     batch_size: int | None = ...,
@@ -1962,7 +1962,7 @@ def stability(
 
 def task_heads(
     model: Any,
-    prompts: PromptBatch,
+    prompts: PromptBatch | tuple[PromptBatch, PromptBatch],
     *,
     top: int | None = ...,
     kind: Literal['zero_output', 'uniform_attention', 'mean'] = ...,

@@ -7,10 +7,12 @@ interventions, memory, provenance - is done once, here and in `measurements.runn
 """
 
 import hashlib
+import inspect
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from importlib import import_module
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
@@ -22,6 +24,7 @@ from icl_mech.errors import PromptError, RunError
 from icl_mech.measurements.passes import How, Options, Pair, Pass, Prompts, Steps, Variants
 from icl_mech.measurements.running import check_data, measured
 from icl_mech.models import LanguageModel
+from icl_mech.names import EVERY_KIND
 from icl_mech.prompts import AnswerKind, PromptBatch
 from icl_mech.results import Result
 
@@ -140,8 +143,8 @@ class Measurement(AnyMeasurement[PromptBatch, R]):
     side: ClassVar[Literal["true", "false"] | None] = None
     """The side it takes of a pair (true, false); None: it must be given one set."""
 
-    def __call__(self, model: Any, prompts: PromptBatch, **how: Unpack[How]) -> R:
-        """Return the result for this model and these prompts; options as in `icl_mech.measure`.
+    def __call__(self, model: Any, prompts: Prompts, **how: Unpack[How]) -> R:
+        """Return the result for this model and these prompts, or its side of a pair; options as in `icl_mech.measure`.
 
         Raises:
             IclMechError: input that it or the engine rejects.
@@ -214,3 +217,16 @@ def _plain(value: object) -> Any:
         f"A field holds a {type(value).__name__}, which cannot be recorded to identify results. "
         "Use numbers, strings, tensors or prompts, or override variants()."
     )
+
+
+def by_name() -> dict[str, type[AnyMeasurement[Any, Any]]]:
+    """All measurements of this package, by the name that their results have."""
+    import_module(EVERY_KIND)
+    classes: list[type[Any]] = [AnyMeasurement]
+    measurements = {}
+    while classes:
+        kind = classes.pop()
+        classes += kind.__subclasses__()
+        if kind.__module__.startswith("icl_mech.") and not inspect.isabstract(kind):
+            measurements[kind.name] = kind
+    return dict(sorted(measurements.items()))

@@ -23,7 +23,7 @@ from icl_mech.measurements.right_answers import DEFINITIONS, RightAnswers
 from icl_mech.measurements.whole_answers import accepted_passes, best_of, word_pass
 from icl_mech.measurements.whole_words import longer_words, scored
 from icl_mech.metrics import Interval, wilson_interval
-from icl_mech.models import LanguageModel, ModelInfo
+from icl_mech.models import LanguageModel
 from icl_mech.prompts import ANSWER_KINDS, PromptBatch, WordScore
 from icl_mech.results import Definition, Quantity, Result, quantity
 from icl_mech.results.prompts import answer_kind
@@ -211,7 +211,7 @@ class Predict(Measurement[Predictions]):
         Raises:
             RunError: gives the size of the vocabulary.
         """
-        check_top_k(self.top_k, model.info)
+        check_top_k(self.top_k, model)
 
     def passes(self, model: LanguageModel, data: PromptBatch) -> list[Pass]:
         """The prompts, and the prompts followed by whole words where all their tokens count."""
@@ -269,16 +269,15 @@ def predictions(read: Read, prompts: PromptBatch) -> Predictions:
     )
 
 
-def check_top_k(top_k: int, info: ModelInfo) -> None:
+def check_top_k(top_k: int, model: LanguageModel) -> None:
     """Reject a `top_k` that the vocabulary does not have.
 
     Raises:
         RunError: gives the size of the vocabulary.
     """
-    if not 1 <= top_k <= info.d_vocab:
+    if not 1 <= top_k <= (size := model.info.d_vocab):
         raise RunError(
-            f"top_k={top_k}, but it must be between 1 and {info.d_vocab}, the size of the "
-            "vocabulary."
+            f"top_k={top_k}, but it must be between 1 and {size}, the size of the vocabulary."
         )
 
 

@@ -11,10 +11,11 @@ from typing import Any
 from icl_mech.checking import Count, Natural, check_fields, conformed
 from icl_mech.documents import content_of_file, read_yaml
 from icl_mech.errors import RunError, SweepError, near_matches
+from icl_mech.measurements.base import by_name
 from icl_mech.results.wording import listed
 from icl_mech.studies.study import known_studies, quantities
 from icl_mech.sweeps import gap_reduction
-from icl_mech.sweeps.config import arguments, by_name, keys, mapping
+from icl_mech.sweeps.config import arguments, keys, mapping
 
 HERE = Path(__file__).parent
 PAPERS = "papers.yaml"

@@ -13,9 +13,9 @@ from icl_mech.checking import shown
 from icl_mech.documents import SEEDS, fitted, read_yaml
 from icl_mech.errors import IclMechError, SweepError, near_matches
 from icl_mech.interventions.base import load_intervention
-from icl_mech.measurements.base import AnyMeasurement
+from icl_mech.measurements.base import AnyMeasurement, by_name
 from icl_mech.models.loading import LOADING
-from icl_mech.names import MEASUREMENTS, is_address, is_kind, key_now, kind_at
+from icl_mech.names import MEASUREMENTS, is_address, key_now, kind_at
 from icl_mech.prompts import TextSet
 from icl_mech.sweeps.running import OF_RUNS, OF_STUDIES, sweep
 from icl_mech.tasks import load_task
@@ -180,16 +180,6 @@ def _texts(name: str, given: Mapping[Any, Any], folder: Path) -> TextSet:
 
 
 # --- measurements ---
-
-
-def by_name() -> dict[str, type[AnyMeasurement[Any, Any]]]:
-    """All measurements, by the name that results have."""
-    kinds = (getattr(measurements, name) for name in measurements.__all__)
-    return {
-        kind.name: kind
-        for kind in kinds
-        if is_kind(kind, AnyMeasurement) and not inspect.isabstract(kind)
-    }
 
 
 def measurement(entry: object) -> AnyMeasurement[Any, Any]:

@@ -408,7 +408,7 @@ class PredictBehind(Measurement[Predictions]):
         check_same_model(model, context.provenance["model"], context.tokens, context.probe)
         context.check_prompts(data)
         check_fits(model, data)
-        check_top_k(self.top_k, model.info)
+        check_top_k(self.top_k, model)
         if context.first != len(context) and not model.takes_positions:
             raise misplaced(model, context.first, len(context))
 

@@ -186,7 +186,7 @@ class Comparison:
                 "hidden_random_top draws the positions itself, so keep= has no effect. To choose "
                 "the positions, use method='hidden_random'."
             )
-        check_top_k(self.top_k, model.info)
+        check_top_k(self.top_k, model)
         check_fits(model, prompts)
         chosen = self.chosen(prompts)
         as_text = all(method == "text_anchor" for method in self.methods)

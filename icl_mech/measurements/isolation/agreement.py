@@ -178,7 +178,7 @@ class OfIsolation(Measurement[R]):
             RunError: `top_k` outside the vocabulary.
             PromptError: prompts without demonstrations, or with too few other tokens.
         """
-        check_top_k(self.top_k, model.info)
+        check_top_k(self.top_k, model)
         check_demonstrations(data, "isolation")
         if any(tokens == "random" for _, tokens in self.windows(model.info.n_layers)):
             for prompt in data:

@@ -21,16 +21,22 @@ with chance and the second requirement are ours.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from icl_mech._typing import Float, Tensor
 from icl_mech.checking import Called, Count, Natural
 from icl_mech.errors import ResultError, RunError, near_matches
-from icl_mech.measurements.base import AnyMeasurement, Measurement, Options, PairMeasurement, Steps
+from icl_mech.measurements.base import (
+    AnyMeasurement,
+    Measurement,
+    Options,
+    PairMeasurement,
+    Steps,
+    by_name,
+)
 from icl_mech.measurements.doors import door
 from icl_mech.measurements.passes import Pass, Prompts
-from icl_mech.measurements.running import Item, check_data, measured
+from icl_mech.measurements.running import Item, check_data
 from icl_mech.measurements.stability.agreement import FEWEST_RUNS, Line, Lines, lines_over, seen
 from icl_mech.measurements.stability.variants import (
     LABEL_SETS,
@@ -46,9 +52,6 @@ from icl_mech.results.judging import Status, together
 
 if TYPE_CHECKING:
     import pandas as pd
-    from typing_extensions import Unpack
-
-    from icl_mech.measurements.passes import How
 
 SOURCE = "Méloux, Portet and Peyrard 2025, Mechanistic interpretability as statistical estimation"
 
@@ -103,7 +106,12 @@ class StabilityResult(Result):
 
     @classmethod
     def of(
-        cls, found: Sequence[Lines], *, k: int, within: Within, **more: Mapping[str, Any]
+        cls,
+        found: Sequence[Lines],
+        *,
+        k: int,
+        within: Within,
+        provenance: Mapping[str, Any] | None = None,
     ) -> "StabilityResult":
         """The result of lines along several axes."""
         return cls(
@@ -111,7 +119,7 @@ class StabilityResult(Result):
             shares=tuple(share for lines in found for share in lines.shares),
             k=k,
             within=within,
-            **more,
+            provenance=dict(provenance or {}),
         )
 
     @cached_property
@@ -285,10 +293,7 @@ class Stability(Measurement[StabilityResult]):
         """
         if isinstance(self.of, AnyMeasurement):
             return self.of
-        package = import_module("icl_mech.measurements")  # which imports this module
-        kinds = [getattr(package, name) for name in package.__all__]
-        known = {kind.name: kind for kind in kinds if getattr(kind, "name", "")}
-        name = self.of.replace("-", "_")
+        known, name = by_name(), self.of.replace("-", "_")
         if name not in known:
             raise RunError(f"of={self.of!r} is no measurement. {near_matches(name, known)}")
         try:
@@ -302,12 +307,6 @@ class Stability(Measurement[StabilityResult]):
     def reads_first_tokens(self) -> bool:
         """As the repeated measurement."""
         return self.repeated.reads_first_tokens()
-
-    def __call__(self, model: Any, prompts: Prompts, **how: "Unpack[How]") -> StabilityResult:
-        """Return the result for this model and these prompts, or pair of prompts."""
-        repeated: Any = self
-        result: StabilityResult = measured(repeated, model, prompts, **how)
-        return result
 
     def chosen(self, data: Prompts) -> Any:
         """The prompts that the repeated measurement selects."""
