@@ -32,7 +32,7 @@ from icl_mech.measurements.compression.stand_in import (
     misplaced,
     treated_alike,
 )
-from icl_mech.measurements.passes import How
+from icl_mech.measurements.passes import How, Prompts
 from icl_mech.measurements.predictions import Predictions, check_top_k, predictions
 from icl_mech.measurements.reading import PredictionReading
 from icl_mech.measurements.running import measured
@@ -268,7 +268,7 @@ class CompressContext(Measurement[CompressContextResult]):
         return False
 
     def __call__(
-        self, model: Any, prompts: PromptBatch | Prompt, **how: Unpack[How]
+        self, model: Any, prompts: Prompts | Prompt, **how: Unpack[How]
     ) -> CompressContextResult:
         """Measure one or several prompts; options as in `icl_mech.measure`."""
         batch = PromptBatch((prompts,)) if isinstance(prompts, Prompt) else prompts

@@ -35,7 +35,7 @@ from icl_mech.measurements.generation.reads import (
     span_names,
     span_of,
 )
-from icl_mech.measurements.passes import How
+from icl_mech.measurements.passes import How, Prompts
 from icl_mech.metrics import Interval, mean_interval
 from icl_mech.models import LanguageModel, ServerModel
 from icl_mech.prompts import ANSWER_KINDS, PromptBatch
@@ -257,7 +257,7 @@ class Generate(Measurement[GenerateResult]):
         """False: it reads no answers."""
         return False
 
-    def __call__(self, model: Any, prompts: PromptBatch, **how: Unpack[How]) -> GenerateResult:
+    def __call__(self, model: Any, prompts: Prompts, **how: Unpack[How]) -> GenerateResult:
         """Run as any measurement; by default under the interventions the context was made under."""
         if self.context is not None:
             how.setdefault("interventions", self.context.interventions)
