@@ -684,7 +684,7 @@ def flow_scores(
 
 def generate(
     model: Any,
-    prompts: PromptBatch,
+    prompts: PromptBatch | tuple[PromptBatch, PromptBatch],
     *,
     max_new_tokens: int = ...,
     do_sample: bool = ...,
@@ -1938,7 +1938,7 @@ def stability(
             critical layer, a claim.
         k: Number of top heads.
         over: What is varied, one at a time: the `seed` of demonstrations and queries, the `template`, the `label set`,
-            disjoint `subset`s of the prompts.
+            or disjoint parts of the prompts (`subset`).
         seeds: Number of seeds, the given one included; a measurement with a `seed` is repeated with as many.
         templates: Templates in addition to the given one; separator and narrative stay.
         label_sets: Label words in addition to the given ones: `letters`, `numbers`, `nonsense`, or a word for each class.

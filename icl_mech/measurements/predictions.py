@@ -275,7 +275,8 @@ def check_top_k(top_k: int, model: LanguageModel) -> None:
     Raises:
         RunError: gives the size of the vocabulary.
     """
-    if not 1 <= top_k <= (size := model.info.d_vocab):
+    size = model.info.d_vocab
+    if not 1 <= top_k <= size:
         raise RunError(
             f"top_k={top_k}, but it must be between 1 and {size}, the size of the vocabulary."
         )

@@ -241,7 +241,7 @@ class Stability(Measurement[StabilityResult]):
             critical layer, a claim.
         k: Number of top heads.
         over: What is varied, one at a time: the `seed` of demonstrations and queries, the `template`, the `label set`,
-            disjoint `subset`s of the prompts.
+            or disjoint parts of the prompts (`subset`).
         seeds: Number of seeds, the given one included; a measurement with a `seed` is repeated with as many.
         templates: Templates in addition to the given one; separator and narrative stay.
         label_sets: Label words in addition to the given ones: `letters`, `numbers`, `nonsense`, or a word for each class.
