@@ -267,7 +267,7 @@ def test_small_pictures_show_one_panel_and_the_last_layers(gallery, entries):
         for name in ("edge_cuts", "top_words")
     ]
     assert found[0].count(">early<") == 1
-    assert ">stick<" in found[1]
+    assert ">␣stick<" in found[1]
 
 
 PAPERS = {"label_words": ("lw", 6), "overthinking": ("ot", 8)}

@@ -187,5 +187,7 @@ class History:
 
 def _digest(value: object) -> str:
     # For classes the same text as before free-form answers had words, so that counts in older files stay valid.
-    text = repr(value).replace(", words=()", "").replace(", also=()", "")
+    text = repr(value)
+    for added in ("words=()", "also=()", "rationale=None"):
+        text = text.replace(f", {added}", "")
     return hashlib.sha256(text.encode()).hexdigest()[:16]

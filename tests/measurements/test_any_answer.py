@@ -3,7 +3,9 @@
 import inspect
 import re
 from functools import cache
+from itertools import pairwise
 
+import pandas as pd
 import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
@@ -99,8 +101,25 @@ def measurement(name, column):
     return KINDS[name](**fields)
 
 
+@cache
+def with_rationales(column):
+    """Prompts with a rationale before the answer."""
+    if column == "classes":
+        return icl.build_prompts("comparisons", model(), shots=1, n=8, seed=0)
+    words = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+    rows = [
+        {"text": f"after {word}", "rationale": f"It is {later}.", "answer": later}
+        for word, later in pairwise(words)
+    ]
+    frame = pd.DataFrame(rows)
+    task = icl.load_task(frame, template="{text}\n{rationale}\nA: {label}", answers="answer")
+    return icl.build_prompts(task, model(), shots=2, n=4, seed=0)
+
+
 def given(name, column):
     kind, both = KINDS[name], pair(column)
+    if name.startswith("Rationale") and column in ("classes", "open answers"):
+        return with_rationales(column)
     if issubclass(kind, PairMeasurement) or getattr(kind, "side", None) is not None:
         return both
     if name == "AnchorAgreement" and column == "open answers":
