@@ -66,7 +66,8 @@ Results = Sequence[DemonstrationSteeringResult]
 
 def over_seeds(results: Results, values: Callable[[DemonstrationSteeringResult], Any]) -> Interval:
     """The mean over seeds of the means over their prompts."""
-    return nested_interval([values(result) for result in results])
+    pooled = nested_interval([values(result) for result in results])
+    return Interval(*(float(end) for end in (pooled.value, pooled.low, pooled.high)))
 
 
 def minus(context: str, control: str, which: str = "log_prob") -> Callable[..., torch.Tensor]:
@@ -98,7 +99,8 @@ def table(cells: dict[str, dict[str, Any]]) -> str:
         for context, name in ROWS.items():
             nats = over_seeds(results, minus(context, "bare"))
             right = over_seeds(results, minus(context, "bare", "right"))
-            share = nested_ratio([minus(context, "bare")(result) for result in results], gain)
+            pooled = nested_ratio([minus(context, "bare")(result) for result in results], gain)
+            share = Interval(*(float(end) for end in (pooled.value, pooled.low, pooled.high)))
             fraction = said(share) if share.value == share.value else "–"
             lines.append(
                 f"| {name} | {said(nats, sign=True)} | {said(right, sign=True)} | {fraction} |"
