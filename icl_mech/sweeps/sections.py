@@ -128,7 +128,10 @@ def _stability(sweep: Sweep) -> list[Section]:
         found = sweep.stability()
     except SweepError:
         return []
-    return sections_of(Analysis({"stability": found}, "", made={"study": OF_MEASUREMENTS}))
+    shown = sections_of(Analysis({"stability": found}, "", made={"study": OF_MEASUREMENTS}))
+    # Each section of a sweep's page has a key of its own; those of one result share it.
+    keys = [f"stability-{number}" if number else "stability" for number in range(len(shown))]
+    return [replace(section, key=key) for section, key in zip(shown, keys, strict=True)]
 
 
 def _difference(

@@ -212,7 +212,7 @@ def test_options_for_ones_own_data(command, tmp_path, monkeypatch):
         *("--test-path", "held.csv", "--test-fraction", 0.25, "--text2-column", "sentence2"),
     )
     assert given == {
-        "answers": None, "other_answers": None,
+        "answers": None, "other_answers": None, "rationale": None,
         "template": None, "labels": None, "prompt_format": None,
         "text_column": "text", "text2_column": "sentence2", "label_column": "label",
         "label_map": {"pos": "Positive", "neg": "Negative"}, "labels_as": "names",

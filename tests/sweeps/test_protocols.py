@@ -174,7 +174,7 @@ def test_claims_and_figures_of_anchors_in_sweeps():
     assert {"suppression", "anchor_agreement", "anchor_tokens", "compare_compression-ends"} <= {
         *keys
     }
-    assert len(set(keys)) == len(keys)
+    assert len(set(keys)) == len(keys), keys
     (words,) = (one.limits for one in page.sections if one.key == "anchor_tokens")
     WORDS(words, "claims_figures_anchors_sweeps")
 

@@ -324,9 +324,15 @@ def test_drawings_and_words():
     assert heads.values.shape == (4, N_LAYERS)
     layer, head = COPYING_HEADS[1]
     assert (head, layer) in heads.marked
-    for number, figure in enumerate(result.figures()):
-        WORDS(figure.answer, f"answer_{number}")
-        WORDS(figure.establishes, f"establishes_{number}")
+    said = {
+        "places": ("places_answer", "places_establishes"),
+        "layers": ("layers_answer", "layers_establishes"),
+        "heads": ("heads_answer", "heads_establishes"),
+    }
+    for figure in result.figures():
+        answer, establishes = said[figure.show]
+        WORDS(figure.answer, answer)
+        WORDS(figure.establishes, establishes)
         assert figure.caption
         assert figure.limits
     WORDS(result.summary(), "summary")

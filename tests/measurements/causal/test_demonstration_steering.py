@@ -353,6 +353,7 @@ def test_too_few_and_repeated_queries(heads):
 
 def test_sentences_and_figures(heads):
     *_, result = heads
+    assert result.shows == ("recovered", "search", "side_effects")
     for show in result.shows:
         WORDS(result.sentences.say(f"{show}_answer", result=result), show)
         result.plot(show)

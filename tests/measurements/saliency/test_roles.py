@@ -42,7 +42,7 @@ def test_sums_by_role_are_those_of_the_maps_cells(model, reduction, loss):
     found = icl.flow_scores(model, prompts, **variants)
     maps = icl.saliency_maps(model, prompts, **variants)
     assert found.roles == tuple(
-        role for role in ROLES if role not in ("narrative", "unknown", "span")
+        role for role in ROLES if role not in ("narrative", "rationale", "unknown", "span")
     )
     expected = [
         sums_of_map(values, roles_of(prompt), found.roles)
