@@ -241,8 +241,9 @@ def test_saved_and_loaded(found, tmp_path):
 
 
 def test_said(found):
-    for figure in found.figures():
-        WORDS(figure.answer, f"{figure.show}_answer")
+    keys = ("agreement_answer", "claims_answer", "heads_answer")
+    for figure, key in zip(found.figures(), keys, strict=True):
+        WORDS(figure.answer, key)
     WORDS(found.summary(), "summary")
 
 
