@@ -14,6 +14,7 @@ import icl_mech as icl
 from icl_mech.measurements.by_demonstration.flow_by_demonstration import FlowByDemonstrationResult
 from icl_mech.measurements.generation.generate import GenerateResult
 from icl_mech.measurements.heads.head_attention import HeadAttentionResult
+from icl_mech.measurements.heads.task_claims import TaskHeadsResult
 from icl_mech.measurements.isolation.edge_cuts import EdgeCutsResult
 from icl_mech.measurements.lens.compare_lenses import CompareLensesResult
 from icl_mech.measurements.lens.lens_table import LensTableResult
@@ -75,6 +76,15 @@ def all_heads() -> Any:
     return icl.head_attention(model, icl.build_prompts("reviews", model, shots=1, n=12))
 
 
+def task_heads() -> Any:
+    """Of guides/task_heads.md."""
+    model = icl.planted_model(circuit="task")
+    prompts = icl.build_prompts(
+        icl.planted_task(), model, shots=1, n=48, demonstrations="per_prompt"
+    )
+    return icl.task_heads(model, prompts)
+
+
 MEASURED: Mapping[str, tuple[Callable[[], Any], type[Any], tuple[str, ...]]] = {
     "edge_cuts": (edge_cuts, EdgeCutsResult, ()),
     "top_words": (top_words, LogitLensResult, ("words",)),
@@ -83,6 +93,7 @@ MEASURED: Mapping[str, tuple[Callable[[], Any], type[Any], tuple[str, ...]]] = {
     "lenses": (lenses, CompareLensesResult, ()),
     "lens_table": (lens_table, LensTableResult, ()),
     "all_heads": (all_heads, HeadAttentionResult, ()),
+    "task_heads": (task_heads, TaskHeadsResult, ("map",)),
 }
 """Name of the file: the function that measures, and the figures drawn from its result."""
 
