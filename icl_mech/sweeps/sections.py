@@ -123,7 +123,12 @@ def sections(sweep: Sweep, besides: Sequence[str] = ()) -> Sections:
 
 
 def _stability(sweep: Sweep) -> list[Section]:
-    """Over which values of each dimension heads, layers and claims recur; none if no two runs can be compared."""
+    """Over which values of each dimension heads, layers and claims recur.
+
+    None if no two runs can be compared, or of several models, whose verdicts stand next to each other already.
+    """
+    if len({item.model for item, _ in sweep}) > 1:
+        return []
     try:
         found = sweep.stability()
     except SweepError:

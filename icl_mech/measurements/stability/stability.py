@@ -210,8 +210,9 @@ class StabilityResult(Result):
         return pd.DataFrame(rows)
 
     def on_page(self) -> tuple[str, ...]:
-        """Agreement on heads and layers, over what each conclusion holds, and the heads."""
-        return tuple(show for show in self.shows if self.is_drawn(show))
+        """Agreement on heads and layers, over what each conclusion holds, and the heads; the latter not for a sweep's runs."""
+        last = "heads" if "runs" in self.provenance else ""
+        return tuple(show for show in self.shows if self.is_drawn(show) and show != last)
 
     def is_drawn(self, show: str) -> bool:
         """False for what no run shows."""
