@@ -46,7 +46,15 @@ WITH_STUDIES = [
         "guides/generation.md",
         "guides/many_shots.md",
         "guides/function_vector_by_demonstration.md",
+        "guides/circuits.md",
+        "guides/demonstration_steering.md",
+        "guides/guaranteed_exit.md",
+        "guides/one_false_demonstration.md",
         "guides/open_answers.md",
+        "guides/published_lenses.md",
+        "guides/rationales.md",
+        "guides/stability.md",
+        "guides/task_heads.md",
         "guides/transplant.md",
     )
 ]
@@ -55,6 +63,8 @@ LONG = ("label_words", "overthinking", "lenses", "anchors", "causal_heads", "tra
 QUICK = ("index", "study", "measurement")
 """Pages whose examples take seconds, and stand for the others in `make check`."""
 FEW = 8
+HALVED = {"causal_heads": 2, "transplant": 2, "task_heads": 3}
+"""Guides that need two queries of each class in either half: how many times more prompts."""
 ITS_OWN = ("intervention",)
 """Pages whose examples are of the offline model itself."""
 LONGEST = 30
@@ -65,6 +75,7 @@ FEWER = {
     "layers=[9, 24]": "layers=[2, 4]",
     "(6, 30, 9)": "(6, 6, 4)",
     "layer=25": "layer=5",
+    '"to": 20': '"to": 4',
     "range(20, 30)": "range(4, 6)",
     "zero_head(23, 8)": "zero_head(4, 3)",
     "heads=[(5, 1), (7, 3)]": "heads=[(4, 1), (5, 3)]",
@@ -131,9 +142,7 @@ def test_examples_run(page, offline, monkeypatch, tmp_path):
 def test_examples_run_on_a_small_model(page, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     loading(monkeypatch, small_model())
-    few = (
-        2 * FEW if page.stem in ("causal_heads", "transplant") else FEW
-    )  # halves with two queries of each class
+    few = FEW * HALVED.get(page.stem, 1)
     for name in ("build_prompts", "build_prompt_pairs", "find_false_induction_heads"):
         own = getattr(icl, name)
 

@@ -42,7 +42,7 @@ def test_notebook(path, tmp_path):
 
 
 def test_there_are_notebooks():
-    assert [path.stem.split("_")[0] for path in NOTEBOOKS] == [str(i) for i in range(1, 16)]
+    assert [path.stem.split("_")[0] for path in NOTEBOOKS] == [str(i) for i in range(1, 17)]
 
 
 @each
