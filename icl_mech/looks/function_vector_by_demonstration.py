@@ -2,6 +2,7 @@
 
 import torch
 
+from icl_mech.looks.leave_one_out import with_effects
 from icl_mech.measurements.by_demonstration.function_vector_by_demonstration import (
     FunctionVectorByDemonstrationResult,
 )
@@ -44,27 +45,30 @@ def _lost(result: FunctionVectorByDemonstrationResult) -> Bars:
 
 
 def _parts(result: FunctionVectorByDemonstrationResult) -> LayerCurves:
-    removed, same = result.sel("removed"), result.of_class
+    removed, attention = result.sel("removed"), result.sel("attention")
     every = torch.stack([removed.values, removed.low, removed.high])
-    effects = [every, *(means_where(result.removed, of) for of in (same, ~same))]
-    attention = result.sel("attention")
+    sides = [means_where(result.removed, of) for of in (result.of_class, ~result.of_class)]
     runs = [
         torch.stack([getattr(attention, end)[run] for end in ("values", "low", "high")])
         for run in range(2)
     ]
+    names, meanings, effects = with_effects([every, *sides])
     value, low, high = torch.stack([*effects, *runs]).flip(-1).unbind(1)
+    count = len(effects)
     return LayerCurves(
         "Parts of the function vector by demonstration",
-        ("all", "of the query's class", "of other classes", "full prompt", "cut from each other"),
+        (*names, "full prompt", "cut from each other"),
         *(value, low, high),
         y_title=removed.unit,
         note=basis(result),
         x=tuple(map(float, range(1, result.count + 1))),
         x_title="demonstrations back from the query",
-        meanings=("other", "label", "text", "target", "reference"),
+        meanings=(*meanings, "target", "reference"),
         panels=(
-            Panel("Effect", (0, 1, 2), removed.unit, ((0.0, "no effect"),)),
-            Panel("Attention of the chosen heads", (3, 4), "attention, mean over heads"),
+            Panel("Effect", tuple(range(count)), removed.unit, ((0.0, "no effect"),)),
+            Panel(
+                "Attention of the chosen heads", (count, count + 1), "attention, mean over heads"
+            ),
         ),
     )
 
