@@ -72,10 +72,10 @@ def test_own_class_by_hand(tmp_path):
     )  # fmt: skip
     assert found.same_class().value == pytest.approx(2.0)
     curves = found.drawing()
-    assert curves.values[:, 0].tolist() == pytest.approx([8 / 3, nan, nan], nan_ok=True)
-    WORDS(curves.names, "own_class_hand")
-    WORDS.starts(found.figures()[0].answer, "own_class_hand_2", "Cannot be judged")
-    WORDS(found.summary(), "own_class_hand_3")
+    assert curves.values[:, 0].tolist() == pytest.approx([8 / 3])
+    assert curves.names == ("all",)
+    WORDS.starts(found.figures()[0].answer, "own_class_hand", "Cannot be judged")
+    WORDS(found.summary(), "own_class_hand_2")
     assert found.plot().data
     assert_close(LeaveOneOutResult.load(found.save(tmp_path / "r")).change, found.change)
 
