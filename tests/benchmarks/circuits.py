@@ -1,16 +1,10 @@
 """Circuits of the offline model on two tasks: heads that EAP-IG selects, kept alone and cut out.
 
-    python -m tests.benchmarks.circuits OUT.json [--seeds 5] [--n 12] [--minutes 8] [--write]
-
-Every cell (task, seed) is written when it is done, and those that are there are not made again; no new cell is begun after
-`--minutes`. One demonstration per class, shared by the queries of a seed; half of the pairs score, the others test. Cells of
-the first seed have the whole curve. `--write` writes `docs/results/circuits.md` from the cells that are there.
+Called as `pages` says. One demonstration per class, shared by the queries of a seed; half of the pairs score, the others test. Cells of
+the first seed, which cost most and come last, have the whole curve.
 """
 
-import argparse
-import json
 import time
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,29 +16,29 @@ from icl_mech.metrics import mean_interval
 from icl_mech.metrics.means import beyond_draws
 from icl_mech.metrics.ratios import ratio_interval
 from icl_mech.results.wording import said, told
+from tests.benchmarks.pages import TASKS, Cell, Kept, Page, of
 
-TASKS = ("headlines", "questions")
 FRACTION = 0.1
 DRAWS = 3
 POINTS = 3
 METRICS = ("alone", "random_alone", "cut", "random_cut", "plain", "empty")
-PLACE = Path("docs") / "results" / "circuits.md"
 
 
-def cell(model: Any, task: str, seed: int, n: int) -> dict[str, Any]:
+def measured(model: Any, cell: Cell, n: int, kept: Kept) -> dict[str, Any]:
     """The metrics of one task and seed, the heads, and for the first seed the curve."""
+    task, seed = cell
     pair = icl.build_prompt_pairs(task, model, shots=1, n=n, seed=seed)
     measurement = CircuitFaithfulness(
         fraction=FRACTION, fractions=() if seed else GRID, points=POINTS, draws=DRAWS, seed=seed
     )
     started = time.monotonic()
     result: CircuitFaithfulnessResult = measurement(model, *pair, progress=False)
-    kept: dict[str, Any] = {name: getattr(result, name).tolist() for name in METRICS}
-    kept |= {"chosen": result.chosen, "status": result.status, "cut_status": result.cut_status}
-    kept |= {"unlike": result.unlike, "seconds": time.monotonic() - started}
+    values: dict[str, Any] = {name: getattr(result, name).tolist() for name in METRICS}
+    values |= {"chosen": result.chosen, "status": result.status, "cut_status": result.cut_status}
+    values |= {"unlike": result.unlike, "seconds": time.monotonic() - started}
     if result.fractions:
         curves = {name: result.sel(name) for name in ("faithfulness", "random")}
-        kept["curve"] = {
+        values["curve"] = {
             "sizes": result.sizes,
             **{
                 name: [curve.values.tolist(), curve.low.tolist(), curve.high.tolist()]
@@ -52,7 +46,7 @@ def cell(model: Any, task: str, seed: int, n: int) -> dict[str, Any]:
             },
             **{name: list(result.interval(name)) for name in ("cpr", "cmd")},
         }
-    return kept
+    return values
 
 
 def pooled(cells: list[dict[str, Any]]) -> dict[str, Any]:
@@ -73,16 +67,13 @@ def pooled(cells: list[dict[str, Any]]) -> dict[str, Any]:
     return made
 
 
-def text(cells: dict[str, dict[str, Any]]) -> str:
+def table(kept: Kept) -> str:
     """Tables in Markdown."""
     lines = [
         "| | " + " | ".join(f"`{task}`" for task in TASKS) + " |",
         "|---" * (1 + len(TASKS)) + "|",
     ]
-    by_task = {
-        task: [one for name, one in sorted(cells.items()) if name.startswith(f"{task} ")]
-        for task in TASKS
-    }
+    by_task = {task: of(kept, task) for task in TASKS}
     whole = {task: pooled(own) for task, own in by_task.items() if own}
     rows = {
         "test pairs, seeds": lambda task: f"{whole[task]['count']}, {len(by_task[task])}",
@@ -129,31 +120,13 @@ def _order(head: str) -> list[int]:
     return [int(part) for part in head.split(".")]
 
 
-def main() -> None:
-    """Measure for some minutes, or write the tables."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--n", type=int, default=12)
-    parser.add_argument("--minutes", type=float, default=8.0)
-    parser.add_argument("--model", default="smollm2-135m")
-    parser.add_argument("--write", action="store_true")
-    given = parser.parse_args()
-    cells = json.loads(given.out.read_text()) if given.out.exists() else {}
-    end = time.monotonic() + 60 * given.minutes
-    torch.set_num_threads(1)
-    model = None if given.write else icl.load_model(given.model)
-    # The first seed, whose curves cost most, comes last.
-    for seed in () if given.write else (*range(1, given.seeds), 0):
-        for task in TASKS:
-            if f"{task} {seed}" not in cells and time.monotonic() < end:
-                cells[f"{task} {seed}"] = cell(model, task, seed, given.n)
-                given.out.write_text(json.dumps(cells))
-    print(tables := text(cells))
-    if given.write:
-        PLACE.parent.mkdir(exist_ok=True)
-        PLACE.write_text(tables, encoding="utf-8")
-
+PAGE = Page(
+    "circuits",
+    measured,
+    table,
+    n=12,
+    cells=lambda seeds: [(task, seed) for seed in (*range(1, seeds), 0) for task in TASKS],
+)
 
 if __name__ == "__main__":
-    main()
+    PAGE.run()

@@ -1,16 +1,9 @@
 """How much of the gain from demonstrations one vector recovers on the offline model, and what it costs.
 
-    python -m tests.benchmarks.demonstration_steering OUT.json [--seeds 5] [--n 64] [--model smollm2-135m]
-
-Every cell (task, seed) is written when it is done, and existing ones are not run again. Writes
-docs/results/demonstration_steering.md: held-out prompts of all seeds, with 95 % intervals over seeds and prompts,
-and the seeds one by one.
+Called as `pages` says. Held-out prompts of all seeds, with 95 % intervals over seeds and prompts, and the seeds one by one.
 """
 
-import argparse
-import json
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,9 +14,9 @@ from icl_mech.measurements.causal.recovered_gain import DemonstrationSteeringRes
 from icl_mech.metrics import Interval, nested_interval
 from icl_mech.metrics.ratios import nested_ratio
 from icl_mech.results.wording import said, told
+from tests.benchmarks.pages import TASKS, Cell, Kept, Page, of
 
-PLACE = Path("docs") / "results" / "demonstration_steering.md"
-TASKS = {"headlines": "questions", "questions": "headlines"}
+SIDES = {"headlines": "questions", "questions": "headlines"}
 """Each task with the one on which side effects are measured."""
 DRAWS = 3
 EVERY = 5
@@ -35,30 +28,15 @@ ROWS = {
     "offset": "offset of the label logits",
     "random": "random directions (mean of 3)",
 }
-TENSORS = ("log_prob", "right", "random", "searched", "answers", "task_right", "text_loss")
 
 
-def cell(model: Any, task: str, seed: int, n: int) -> dict[str, Any]:
-    """The result of a task and seed as JSON values."""
+def measured(model: Any, cell: Cell, n: int, kept: Kept) -> DemonstrationSteeringResult:
+    """The result of a task and seed."""
+    task, seed = cell
     prompts = icl.build_prompts(task, model, shots=1, n=n, seed=seed)
     layers = range(EVERY - 1, model.cfg.n_layers, EVERY)
-    measurement = DemonstrationSteering(layers=layers, draws=DRAWS, tasks=[TASKS[task]], seed=seed)
-    result = measurement(model, prompts, progress=False)
-    fields = {name: getattr(result, name).tolist() for name in TENSORS}
-    plain = ("contexts", "layers", "strengths", "layer", "strength", "labels", "tasks", "notes")
-    return fields | {name: getattr(result, name) for name in plain}
-
-
-def loaded(values: dict[str, Any]) -> DemonstrationSteeringResult:
-    """The result from these values, without its vectors."""
-    tensors = {
-        name: torch.tensor(values[name], dtype=None if name == "answers" else torch.float64)
-        for name in TENSORS
-    }
-    return DemonstrationSteeringResult(
-        **{name: tuple(v) if isinstance(v, list) else v for name, v in values.items()} | tensors,
-        vectors=torch.zeros(1, 1),
-    )
+    measurement = DemonstrationSteering(layers=layers, draws=DRAWS, tasks=[SIDES[task]], seed=seed)
+    return measurement(model, prompts, progress=False)
 
 
 Results = Sequence[DemonstrationSteeringResult]
@@ -82,12 +60,11 @@ def minus(context: str, control: str, which: str = "log_prob") -> Callable[..., 
     return values
 
 
-def table(cells: dict[str, dict[str, Any]]) -> str:
+def table(kept: Kept) -> str:
     """All tasks in Markdown."""
     lines = []
     for task in TASKS:
-        results = [loaded(values) for name, values in cells.items() if name.startswith(f"{task} ")]
-        if not results:
+        if not (results := of(kept, task)):
             continue
         gain = [minus("demonstrations", "bare")(result) for result in results]
         lines += [
@@ -157,26 +134,7 @@ def _fraction(result: DemonstrationSteeringResult) -> str:
     return said(share) if share.value == share.value else "undefined"
 
 
-def main() -> None:
-    """Measure the missing cells and write the tables."""
-    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--n", type=int, default=48)
-    parser.add_argument("--model", default="smollm2-135m")
-    options = parser.parse_args()
-    cells = json.loads(options.out.read_text()) if options.out.exists() else {}
-    model = icl.load_model(options.model)
-    for seed in range(options.seeds):
-        for task in TASKS:
-            if f"{task} {seed}" not in cells:
-                cells[f"{task} {seed}"] = cell(model, task, seed, options.n)
-                options.out.write_text(json.dumps(cells))
-    print(text := table(cells))
-    if len(cells) == options.seeds * len(TASKS):
-        PLACE.parent.mkdir(parents=True, exist_ok=True)
-        PLACE.write_text(text, encoding="utf-8")
-
+PAGE = Page("demonstration_steering", measured, table, n=48)
 
 if __name__ == "__main__":
-    main()
+    PAGE.run()

@@ -1,29 +1,22 @@
 """Function vectors by demonstration on the offline model: correct demonstrations, one false one, one ambiguous one.
 
-    python -m tests.benchmarks.function_vector_by_demonstration OUT.json [--seeds 5] [--n 12] [--minutes 8]
-    python -m tests.benchmarks.function_vector_by_demonstration OUT.json --write
-
-Every cell (task, seed) is written when it is done; the same command continues after an interruption. One demonstration per
+Called as `pages` says. One demonstration per
 class, the same for all queries of a seed. In *one false* the demonstration at a place that changes with the seed
 displays the next class; in *ambiguous* it keeps its label and gets the text of an example of the next class after its
-own. Heads are chosen once for each task, by `head_mediation` on other queries with other demonstrations. `--write` writes `docs/results/function_vector_by_demonstration.md`.
+own. Heads are chosen once for each task, by `head_mediation` on other queries with other demonstrations.
 """
 
-import argparse
-import json
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import icl_mech as icl
+from tests.benchmarks.pages import TASKS, Cell, Kept, Page, by_seed
 
-TASKS = ("headlines", "questions")
 SETS = ("correct", "one false", "ambiguous")
-PLACE = Path("docs") / "results" / "function_vector_by_demonstration.md"
+HEADS = "heads"
 LOSSES = ("routing", "values", "both", "demonstrations")
 
 
@@ -64,10 +57,12 @@ def chosen(model: Any, name: str) -> list[tuple[int, int]]:
     return [*mediation.top(5, "difference")]
 
 
-def cell(
-    model: Any, name: str, seed: int, n: int, heads: Sequence[tuple[int, int]]
-) -> dict[str, Any]:
-    """Means over the queries of a seed, by set of demonstrations."""
+def measured(model: Any, cell: Cell, n: int, kept: Kept) -> Any:
+    """The heads of a task, or means over the queries of a seed, by set of demonstrations."""
+    name, seed = cell
+    if seed == HEADS:
+        return chosen(model, name)
+    heads = [(layer, head) for layer, head in kept[name, HEADS]]
     task, drawn = icl.load_task(name), np.random.default_rng(seed)
     place, sets = demonstrations(task, seed)
     others, each = queries(task, 4)[1], n // len(task.labels)
@@ -123,7 +118,7 @@ def rows(cells: list[dict[str, Any]], shown: str, columns: Sequence[Callable[[An
     return " | ".join(spread([of(own["sets"][shown]) for own in cells]) for of in columns)
 
 
-def text(done: dict[str, Any]) -> str:
+def table(kept: Kept) -> str:
     """The tables of all cells, in Markdown."""
     lines = [
         "SmolLM2-135M-Instruct, one demonstration per class; mean over seeds [smallest, largest seed], in logits "
@@ -131,11 +126,11 @@ def text(done: dict[str, Any]) -> str:
         "",
     ]
     for task in TASKS:
-        cells = [done[key] for key in sorted(done) if key.startswith(f"{task} ")]
+        cells = [own for cell, own in kept.items() if cell[0] == task and cell[1] != HEADS]
         if not cells:
             continue
         prompts = cells[0]["sets"]["correct"]["prompts"]
-        heads = ", ".join(f"{layer}.{head}" for layer, head in done[f"heads {task}"])
+        heads = ", ".join(f"{layer}.{head}" for layer, head in kept[task, HEADS])
         lines += [
             f"**`{task}`**, {prompts} queries for each of {len(cells)} seeds, heads {heads}",
             "",
@@ -177,33 +172,13 @@ def text(done: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
-    """Measure for some minutes, or write the tables."""
-    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--n", type=int, default=12)
-    parser.add_argument("--minutes", type=float, default=8.0)
-    parser.add_argument("--write", action="store_true")
-    options = parser.parse_args()
-    done = json.loads(options.out.read_text()) if options.out.exists() else {}
-    end = time.monotonic() + 60 * options.minutes
-    model = None if options.write else icl.load_model()
-    for seed in range(0 if model is None else options.seeds):
-        for task in TASKS:
-            key, start = f"{task} {seed}", time.process_time()
-            if key not in done and time.monotonic() < end:
-                if f"heads {task}" not in done:
-                    done[f"heads {task}"] = chosen(model, task)
-                heads = [(layer, head) for layer, head in done[f"heads {task}"]]
-                done[key] = cell(model, task, seed, options.n, heads)
-                done[key]["seconds"] = time.process_time() - start
-                options.out.write_text(json.dumps(done))
-                print(key, round(done[key]["seconds"]), "s", flush=True)
-    print(table := text(done))
-    if options.write:
-        PLACE.write_text(table, encoding="utf-8")
-
+PAGE = Page(
+    "function_vector_by_demonstration",
+    measured,
+    table,
+    n=12,
+    cells=lambda seeds: [*((task, HEADS) for task in TASKS), *by_seed(seeds)],
+)
 
 if __name__ == "__main__":
-    main()
+    PAGE.run()

@@ -1,25 +1,18 @@
 """Exit with a guarantee on the offline model: writes docs/results/guaranteed_exit.md.
 
-    python -m tests.benchmarks.guaranteed_exit FOLDER [--seeds 5] [--n 200] [--minutes 9]
-    python -m tests.benchmarks.guaranteed_exit FOLDER --write
-
-One demonstration of each class, the same ones before all queries of a seed, with true or with permuted labels. Every cell
-(task, labels, seed) is kept in FOLDER, and those that are there are not made again. The rates of violation are over 1,000
-random halves of each cell.
+Called as `pages` says. Cells: task, labels, seed. One demonstration of each class, the same ones before all queries of a
+seed, with true or with permuted labels. The rates of violation are over 1,000 random halves of each cell.
 """
 
-import argparse
-import time
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import icl_mech as icl
 from icl_mech.measurements.accuracy.guaranteed_exit import GuaranteedExitResult
 from icl_mech.metrics import Interval
+from tests.benchmarks.pages import TASKS, Cell, Kept, Page, of
 
-TASKS = ("headlines", "questions")
 LABELS = ("correct", "permuted")
 RULES: tuple[tuple[Any, float, int], ...] = (
     ("difference", 0.1, 1),
@@ -32,11 +25,11 @@ RULES: tuple[tuple[Any, float, int], ...] = (
 """Loss, tolerated risk and the first layer that may answer, of 30."""
 
 SPLITS = 1000
-PLACE = Path("docs") / "results" / "guaranteed_exit.md"
 
 
-def cell(model: Any, task: str, labels: Any, seed: int, n: int) -> GuaranteedExitResult:
+def measured(model: Any, cell: Cell, n: int, kept: Kept) -> GuaranteedExitResult:
     """The result of a task, a setting of labels and a seed."""
+    task, labels, seed = cell
     most = min(n, len(icl.load_task(task).test))
     prompts = icl.build_prompts(
         task, model, shots=1, n=most, seed=seed, labels=labels, balanced=False
@@ -45,16 +38,17 @@ def cell(model: Any, task: str, labels: Any, seed: int, n: int) -> GuaranteedExi
 
 
 def mean(intervals: list[Interval]) -> str:
-    """The mean over seeds, and each."""
+    """The mean over seeds with the smallest and the largest."""
     values = [interval.value for interval in intervals]
-    each = ", ".join(f"{value:.2f}".replace("-", "−") for value in values)
-    return f"{sum(values) / len(values):.2f} ({each})".replace("-", "−")
+    mean, low, high = sum(values) / len(values), min(values), max(values)
+    spread = f" [{low:.2f}, {high:.2f}]" if f"{low:.2f}" != f"{high:.2f}" else ""
+    return f"{mean:.2f}{spread}".replace("-", "−")
 
 
-def table(folder: Path) -> str:
+def table(kept: Kept) -> str:
     """The accuracies, and what each rule gives."""
     first = [
-        "| task | labels | prompts by seed | accuracy, zero-shot (by seed) | accuracy, whole model (by seed) |",
+        "| task | labels | prompts | accuracy, zero-shot | accuracy, whole model |",
         "|---|---|---|---|---|",
     ]
     rules = [
@@ -64,10 +58,8 @@ def table(folder: Path) -> str:
     ]
     for task in TASKS:
         for labels in LABELS:
-            cells = sorted(folder.glob(f"{task}-{labels}-*"))
-            if not cells:
+            if not (each := of(kept, task, labels)):
                 continue
-            each = [GuaranteedExitResult.load(place) for place in cells]
             counts = sorted({result.count for result in each})
             first.append(
                 f"| `{task}` | {labels} | {', '.join(map(str, counts))} | {mean([r.without for r in each])} | "
@@ -95,35 +87,15 @@ def table(folder: Path) -> str:
     return "\n".join(first) + "\n\n" + "\n".join(rules) + "\n"
 
 
-def main() -> None:
-    """Measure for some minutes, or write the tables."""
-    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--n", type=int, default=200)
-    parser.add_argument("--minutes", type=float, default=9.0)
-    parser.add_argument("--write", action="store_true")
-    options = parser.parse_args()
-    end = time.monotonic() + 60 * options.minutes
-    model = None if options.write else icl.load_model()
-    for seed in range(0 if options.write else options.seeds):
-        for task in TASKS:
-            for labels in LABELS:
-                place = options.folder / f"{task}-{labels}-{seed}"
-                if place.exists() or time.monotonic() > end:
-                    continue
-                start = time.monotonic()
-                result = cell(model, task, labels, seed, options.n)
-                result.save(place)
-                print(
-                    f"{task} {labels} {seed}: {time.monotonic() - start:.0f} s, {result.summary()}",
-                    flush=True,
-                )
-    print(text := table(options.folder))
-    if options.write:
-        PLACE.parent.mkdir(exist_ok=True)
-        PLACE.write_text(text, encoding="utf-8")
-
+PAGE = Page(
+    "guaranteed_exit",
+    measured,
+    table,
+    n=200,
+    cells=lambda seeds: [
+        (task, labels, seed) for seed in range(seeds) for task in TASKS for labels in LABELS
+    ],
+)
 
 if __name__ == "__main__":
-    main()
+    PAGE.run()

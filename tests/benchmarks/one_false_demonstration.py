@@ -1,50 +1,35 @@
 """One false demonstration on the offline model: writes docs/results/one_false_demonstration.md.
 
-    python -m tests.benchmarks.one_false_demonstration FOLDER [--seeds 5] [--n 12] [--minutes 8]
-    python -m tests.benchmarks.one_false_demonstration FOLDER --write
-
-Four demonstrations, classes drawn independently, other ones for each prompt; the first or the last is false. Every cell (task, seed) is kept in FOLDER, and
-those that are there are not made again. Tables are over the prompts of all seeds; statuses are also given by seed.
+Called as `pages` says. Four demonstrations, classes drawn independently, other ones for each prompt; the first or the last is
+false. Tables are over the prompts of all seeds; statuses are also given by seed.
 """
 
-import argparse
-import time
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
 
 import icl_mech as icl
 from icl_mech.measurements import FlowByDemonstration, OneFalseDemonstration
-from icl_mech.measurements.by_demonstration.flow_by_demonstration import FlowByDemonstrationResult
-from icl_mech.measurements.by_demonstration.one_false_demonstration import (
-    OneFalseDemonstrationResult,
-)
 from icl_mech.metrics import Interval
+from tests.benchmarks.pages import TASKS, Cell, Kept, Page, of
 
-TASKS = ("headlines", "questions")
 TOTAL = 4
 PLACES = (0, TOTAL - 1)
-PLACE = Path("docs") / "results" / "one_false_demonstration.md"
 OVER_PROMPTS = ("logits", "attention", "matching", "displayed", "classes", "answers")
 FLOW = ("wp", "pq", "read", "received", "edges", "distance", "classes")
 
 
-def cell(model: Any, task: str, seed: int, n: int) -> tuple[Any, Any]:
+def measured(model: Any, cell: Cell, n: int, kept: Kept) -> dict[str, Any]:
     """Both results of a task and seed."""
+    task, seed = cell
     prompts = icl.build_prompts(
         task, model, total=TOTAL, n=n, seed=seed, demonstrations="per_prompt"
     )
-    run = icl.measure(
-        model,
-        prompts,
-        OneFalseDemonstration(PLACES, seed=seed),
-        FlowByDemonstration(),
-        progress=False,
-    )
-    return run["one_false_demonstration"], run["flow_by_demonstration"]
+    measures = (OneFalseDemonstration(PLACES, seed=seed), FlowByDemonstration())
+    run = icl.measure(model, prompts, *measures, progress=False)
+    return {"false": run["one_false_demonstration"], "flow": run["flow_by_demonstration"]}
 
 
 def pooled(results: list[Any], names: tuple[str, ...]) -> Any:
@@ -62,7 +47,7 @@ def shown(interval: Interval | None, digits: int = 3) -> str:
     return f"{value} [{low}, {high}]"
 
 
-def table(folder: Path) -> str:
+def table(kept: Kept) -> str:
     """All tables."""
     lines = [
         "| task | prompts | accuracy, all true | accuracy, one false | harm | harm at equal label words | slope over place | status, by seed |",
@@ -82,14 +67,9 @@ def table(folder: Path) -> str:
         "|---|---|---|",
     ]
     for task in TASKS:
-        cells = sorted(folder.glob(f"{task}-*-false"))
-        if not cells:
+        if not (cells := of(kept, task)):
             continue
-        each = [OneFalseDemonstrationResult.load(place) for place in cells]
-        saliency = [
-            FlowByDemonstrationResult.load(place.with_name(place.name.replace("false", "flow")))
-            for place in cells
-        ]
+        each, saliency = ([own[name] for own in cells] for name in ("false", "flow"))
         result, flow = pooled(each, OVER_PROMPTS), pooled(saliency, FLOW)
         right = result.correct[..., -1].mean((0, 2))
         by_seed = Counter(single.status for single in each)
@@ -114,32 +94,7 @@ def table(folder: Path) -> str:
     return "\n\n".join("\n".join(rows) for rows in (lines, places, layers, flows)) + "\n"
 
 
-def main() -> None:
-    """Measure for some minutes, or write the tables."""
-    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--n", type=int, default=12)
-    parser.add_argument("--minutes", type=float, default=8.0)
-    parser.add_argument("--write", action="store_true")
-    options = parser.parse_args()
-    end = time.monotonic() + 60 * options.minutes
-    model = None if options.write else icl.load_model()
-    for seed in range(0 if options.write else options.seeds):
-        for task in TASKS:
-            places = [options.folder / f"{task}-{seed}-{kind}" for kind in ("flow", "false")]
-            if places[1].exists() or time.monotonic() > end:
-                continue
-            start = time.monotonic()
-            false, flow = cell(model, task, seed, options.n)
-            for place, result in zip(places, (flow, false), strict=True):
-                result.save(place, overwrite=True)
-            print(f"{task} {seed}: {time.monotonic() - start:.0f} s, {false.summary()}", flush=True)
-    print(text := table(options.folder))
-    if options.write:
-        PLACE.parent.mkdir(exist_ok=True)
-        PLACE.write_text(text, encoding="utf-8")
-
+PAGE = Page("one_false_demonstration", measured, table, n=12)
 
 if __name__ == "__main__":
-    main()
+    PAGE.run()

@@ -1,21 +1,13 @@
 """Rationales on the offline model: what they add, sentence by sentence, and whether the answer is read from them.
 
-    python -m tests.benchmarks.rationales OUT.json [--seeds 5] [--n 24] [--minutes 9]
-    python -m tests.benchmarks.rationales OUT.json --write
-
-Settings: `comparisons` with its own rationales; the same with rationales that the model writes at the queries; `headlines`
+Called as `pages` says. Settings: `comparisons` with its own rationales; the same with rationales that the model writes at the queries; `headlines`
 and `questions`, whose demonstrations have rationales written by hand (one for each class) and whose queries those that the model
-writes. One set of demonstrations for each seed. Every cell (setting, seed) is written when it is done and not made again.
-`--write` writes docs/results/rationales.md: values over the prompts of all seeds, with 95 % intervals over prompts, which
+writes. One set of demonstrations for each seed. Values over the prompts of all seeds, with 95 % intervals over prompts, which
 take the demonstrations as they are, and the seeds one by one.
 """
 
-import argparse
-import json
-import time
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -25,8 +17,8 @@ from icl_mech.measurements.rationales.rationale_answers import RationaleAnswersR
 from icl_mech.measurements.rationales.rationale_use import RationaleUseResult
 from icl_mech.metrics import Interval
 from icl_mech.prompts.rationales import rationale_of
+from tests.benchmarks.pages import Cell, Kept, Page, of
 
-PLACE = Path("docs") / "results" / "rationales.md"
 SETTINGS = ("comparisons, true", "comparisons, written", "headlines, written", "questions, written")
 DRAWS = 3
 QUIET = {"progress": False}
@@ -90,8 +82,9 @@ def prompts_of(setting: str, model: Any, seed: int, n: int) -> icl.PromptBatch:
     return prompts
 
 
-def cell(model: Any, setting: str, seed: int, n: int) -> dict[str, Any]:
+def measured(model: Any, cell: Cell, n: int, kept: Kept) -> dict[str, Any]:
     """The tensors of both results of one setting and seed, and the first rationales."""
+    setting, seed = cell
     prompts = prompts_of(setting, model, seed, n)
     use: RationaleUseResult = icl.rationale_use(model, prompts, draws=DRAWS, **QUIET)
     answers: RationaleAnswersResult = icl.rationale_answers(model, prompts, lens=False, **QUIET)
@@ -172,12 +165,9 @@ ROWS = {
 }
 
 
-def table(found: dict[str, dict[str, Any]]) -> str:
+def table(kept: Kept) -> str:
     """Losses, accuracies and statuses by setting, in Markdown."""
-    cells = {
-        setting: [own for name, own in found.items() if name.startswith(f"{setting} ")]
-        for setting in SETTINGS
-    }
+    cells = {setting: of(kept, setting) for setting in SETTINGS}
     cells = {setting: own for setting, own in cells.items() if own}
     uses = {setting: use_of(own) for setting, own in cells.items()}
     answers = {setting: answers_of(own) for setting, own in cells.items()}
@@ -244,35 +234,13 @@ def table(found: dict[str, dict[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def main() -> None:
-    """Measure for some minutes, or write the table."""
-    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--n", type=int, default=24)
-    parser.add_argument("--minutes", type=float, default=9.0)
-    parser.add_argument("--write", action="store_true")
-    options = parser.parse_args()
-    found = json.loads(options.out.read_text()) if options.out.exists() else {}
-    end = time.monotonic() + 60 * options.minutes
-    todo = [f"{s} {seed}" for seed in range(options.seeds) for s in SETTINGS]
-    todo = [] if options.write else [name for name in todo if name not in found]
-    if todo:
-        torch.set_num_threads(1)
-        model = icl.load_model()
-        for name in todo:
-            if time.monotonic() > end:
-                break
-            setting, _, seed = name.rpartition(" ")
-            found[name] = cell(model, setting, int(seed), options.n)
-            options.out.write_text(json.dumps(found))
-            print(name, found[name]["status"], found[name]["rationales"][:2], flush=True)
-    text = table(found)
-    print(text)
-    if options.write:
-        PLACE.parent.mkdir(parents=True, exist_ok=True)
-        PLACE.write_text(text, encoding="utf-8")
-
+PAGE = Page(
+    "rationales",
+    measured,
+    table,
+    n=24,
+    cells=lambda seeds: [(setting, seed) for seed in range(seeds) for setting in SETTINGS],
+)
 
 if __name__ == "__main__":
-    main()
+    PAGE.run()

@@ -1,20 +1,11 @@
-"""Task recognition and task learning heads of the offline model: writes docs/results/task_heads.md.
+"""Task recognition and task learning heads of the offline model.
 
-    python -m tests.benchmarks.task_heads FOLDER [--seeds 5] [--n 48] [--minutes 9] [--model smollm2-135m]
-    python -m tests.benchmarks.task_heads FOLDER --write
-
-Every cell (task, seed) is kept in FOLDER when it is done, and the same command goes on where it was stopped. Then, of the
-first seed, the heads of the causal study (function vector, induction, false induction, label promoting) are chosen on
-`--pairs` pairs, with which the two sets are compared.
+Called as `pages` says. After all seeds, the heads of the causal study (function vector, induction, false induction, label
+promoting) are chosen on other pairs; the sets of the first seed are compared with these.
 """
 
-import argparse
-import json
-import time
-import warnings
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -26,33 +17,30 @@ from icl_mech.measurements.heads.task_claims import SETS, TaskHeadsResult
 from icl_mech.metrics import Interval
 from icl_mech.results.wording import said, told
 from icl_mech.studies.causal import HEADS, chosen
+from tests.benchmarks.pages import TASKS, Cell, Kept, Page, by_seed
 
-TASKS = ("headlines", "questions")
 DRAWS = 8
-PLACE = Path("docs") / "results" / "task_heads.md"
+OTHERS, PAIRS = "others", 16
 QUIET: dict[str, Any] = {"progress": False}
 PROMPTS: dict[str, Any] = {"shots": 1, "demonstrations": "per_prompt"}
 
 
-def measured(model: Any, task: str, seed: int, n: int) -> TaskHeadsResult:
-    """Scores and ablations of one task and seed."""
+def measured(model: Any, cell: Cell, n: int, kept: Kept) -> Any:
+    """Scores and ablations of one task and seed, or the sets with which they are compared."""
+    task, seed = cell
+    if seed == OTHERS:
+        return other_sets(model, task)
     prompts = icl.build_prompts(task, model, n=n, seed=seed, **PROMPTS)
     return TaskHeads(draws=DRAWS, seed=seed)(model, prompts, **QUIET)
 
 
-def other_sets(model: Any, task: str, pairs: int) -> dict[str, list[tuple[int, int]]]:
+def other_sets(model: Any, task: str) -> dict[str, list[tuple[int, int]]]:
     """The heads that the causal study would choose on these pairs."""
-    pair = icl.build_prompt_pairs(task, model, n=pairs, seed=1000, **PROMPTS)
+    pair = icl.build_prompt_pairs(task, model, n=PAIRS, seed=1000, **PROMPTS)
     measures = (HeadMediation("class"), HeadScores(), InductionScores())
     run = icl.measure(model, pair, *measures, **QUIET)
     results = {name: run[name] for name in ("head_mediation", "head_scores", "induction_scores")}
     return {name: list(heads) for name, heads in chosen(results, HEADS).items()}
-
-
-def kept(folder: Path, task: str) -> list[TaskHeadsResult]:
-    """The results of a task, by seed."""
-    places = sorted(folder.glob(f"{task}-*"))
-    return [TaskHeadsResult.load(place) for place in places if place.is_dir()]
 
 
 def over_seeds(values: list[float]) -> str:
@@ -80,10 +68,13 @@ def named(results: list[TaskHeadsResult], heads: str) -> str:
     return ", ".join(f"{head} ({count})" for head, count in counts.most_common(8)) or "none"
 
 
-def table(folder: Path) -> str:
+def table(kept: Kept) -> str:
     """Effects over seeds, statuses, heads by seed, and overlaps, in Markdown."""
     lines = ["| task | heads | change | random heads | comparison | to lose | by seed |", "|---|---|---|---|---|---|---|"]  # fmt: skip
-    every = {task: kept(folder, task) for task in TASKS}
+    every = {
+        task: [own for cell, own in kept.items() if cell[0] == task and cell[1] != OTHERS]
+        for task in TASKS
+    }
     for task, results in every.items():
         for name in SETS:
             effects = [own.effects(name) for own in results]
@@ -103,10 +94,8 @@ def table(folder: Path) -> str:
         lines.append(f"| {' | '.join(columns)} |")
     lines += ["", "| task | set | other set | shared heads | expected | p |", "|---|---|---|---|---|---|"]  # fmt: skip
     for task, results in every.items():
-        place = folder / f"sets-{task}.json"
-        if not place.is_file() or not results:
+        if not (sets := kept.get((task, OTHERS))) or not results:
             continue
-        sets = json.loads(place.read_text())
         others = tuple(tuple(map(tuple, heads)) for heads in sets.values())
         own = replace(results[0], other_names=tuple(sets), others=others)
         for overlap in own.overlaps:
@@ -119,34 +108,13 @@ def table(folder: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
-def main() -> None:
-    """Measure for some minutes, or write the tables."""
-    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--n", type=int, default=48)
-    parser.add_argument("--pairs", type=int, default=16)
-    parser.add_argument("--minutes", type=float, default=9.0)
-    parser.add_argument("--model", default="smollm2-135m")
-    parser.add_argument("--write", action="store_true")
-    options = parser.parse_args()
-    warnings.simplefilter("ignore")
-    if options.write:
-        PLACE.write_text(table(options.folder), encoding="utf-8")
-        return
-    options.folder.mkdir(parents=True, exist_ok=True)
-    model, end = icl.load_model(options.model), time.monotonic() + 60 * options.minutes
-    for seed in range(options.seeds):
-        for task in TASKS:
-            place = options.folder / f"{task}-{seed}"
-            if not place.exists() and time.monotonic() < end:
-                measured(model, task, seed, options.n).save(place)
-    for task in TASKS:
-        place = options.folder / f"sets-{task}.json"
-        if not place.exists() and time.monotonic() < end:
-            place.write_text(json.dumps(other_sets(model, task, options.pairs)))
-    print(table(options.folder))
-
+PAGE = Page(
+    "task_heads",
+    measured,
+    table,
+    n=48,
+    cells=lambda seeds: [*by_seed(seeds), *((task, OTHERS) for task in TASKS)],
+)
 
 if __name__ == "__main__":
-    main()
+    PAGE.run()
