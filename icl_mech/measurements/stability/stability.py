@@ -345,50 +345,49 @@ class Stability(Measurement[StabilityResult]):
     def steps(
         self, model: LanguageModel, data: Prompts, options: Options
     ) -> Steps[StabilityResult]:
-        """The repeated measurement on each variant.
-
-        Raises:
-            RunError: it gives nothing to compare.
-        """
-        repeated, first = self.repeated, data[0] if isinstance(data, tuple) else data
-        given, shown = str(first.source.get("seed", 0)), []
+        """The repeated measurement on each variant, with its own seed for each seed of the prompts."""
+        repeated, first, runs = self.repeated, _seed_of(data), []
         for variant in self.variants_of(model, data):
             measurement: Any = repeated
             if variant.over == "seed" and hasattr(repeated, "seed"):
-                later = int(variant.name) - int(given)
+                later = int(variant.name) - first
                 measurement = replace(measurement, seed=measurement.seed + later)
             item = Item.checked(measurement, model, variant.prompts, options)
             result = yield from item.measurement.steps(model, item.data, options)
-            shown.append((variant, seen(result, repeated.name, self.quantity)))
-        found = []
+            runs.append((variant, seen(result, repeated.name, self.quantity)))
+        return self.result(model, data, runs)
+
+    def result(self, model: LanguageModel, data: Prompts, read: list[Any]) -> StabilityResult:
+        """Agreement of the runs along each axis.
+
+        Raises:
+            RunError: they have nothing to compare.
+        """
+        repeated, axes = self.repeated, []
         for axis in dict.fromkeys(self.over):
             # Subsets are parts of the given prompts, which are therefore left out.
             whole = () if axis == "subset" else ("",)
-            runs = [(variant, what) for variant, what in shown if variant.over in (axis, *whole)]
+            runs = [(variant, what) for variant, what in read if variant.over in (axis, *whole)]
             names = [variant.name for variant, _ in runs]
             if axis == "seed":
-                names[0] = given
-            found.append(
-                lines_over(
-                    axis,
-                    names,
-                    [[{repeated.name: what} for _, what in runs]],
-                    k=self.k,
-                    within=self.within,
-                    seed=self.seed,
-                )
+                names[0] = str(_seed_of(data))
+            whats = [[{repeated.name: what} for _, what in runs]]
+            axes.append(
+                lines_over(axis, names, whats, k=self.k, within=self.within, seed=self.seed)
             )
-        if not any(lines.lines for lines in found):
+        if not any(lines.lines for lines in axes):
             raise RunError(
                 f"{type(repeated).__name__} gives nothing whose stability could be measured: no ranking of heads that "
                 "depends on the prompts, no critical layer, no status. Name its quantity over layers and heads with "
                 "quantity=, or repeat another measurement."
             )
-        return StabilityResult.of(found, k=self.k, within=self.within)
+        return StabilityResult.of(axes, k=self.k, within=self.within)
 
-    def result(self, model: LanguageModel, data: Prompts, read: list[Any]) -> StabilityResult:
-        """Not used: the result is made in `steps`."""
-        raise NotImplementedError
+
+def _seed_of(data: Prompts) -> int:
+    """The seed of the given prompts."""
+    first = data[0] if isinstance(data, tuple) else data
+    return int(first.source.get("seed", 0))
 
 
 stability = door(
