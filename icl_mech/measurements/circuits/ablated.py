@@ -38,12 +38,14 @@ class Stored:
     @classmethod
     def of_counterfactuals(cls, read: Mapping[Site, Tensor], data: Pair) -> "Stored":
         """Values of the counterfactual's corresponding tokens, as `RowsReading` read them at `aligned`."""
-        prompts, other = data
+        prompts, counterfactuals = data
         matching = aligned(*data)
         rows = matching.shape[1]
         slots = torch.arange(len(prompts) * rows).reshape(len(prompts), rows)
         inside = torch.arange(rows) < prompts.lengths[:, None]
-        alike = (matching == matching[:1]).all(0) & (matching < common_prefix(other)).all(0)
+        alike = (matching == matching[:1]).all(0) & (matching < common_prefix(counterfactuals)).all(
+            0
+        )
         return cls(
             torch.where(inside, slots, -1),
             {site: value.flatten(0, 1) for site, value in read.items()},

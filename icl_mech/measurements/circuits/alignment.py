@@ -23,17 +23,17 @@ def stretches(prompt: Prompt) -> list[Stretch]:
     return [(span.role, span.demo) for span in prompt.spans]
 
 
-def check_alike(clean: PromptBatch, other: PromptBatch) -> None:
+def check_alike(clean: PromptBatch, counterfactuals: PromptBatch) -> None:
     """Reject counterfactuals whose spans do not correspond to those of the clean prompts.
 
     Raises:
         PromptError: different numbers of prompts, or the first pair whose roles differ.
     """
-    if len(clean) != len(other):
+    if len(clean) != len(counterfactuals):
         raise PromptError(
-            f"There are {len(other)} counterfactual prompts for {len(clean)} clean ones; give one for each."
+            f"There are {len(counterfactuals)} counterfactual prompts for {len(clean)} clean ones; give one for each."
         )
-    for number, pair in enumerate(zip(clean, other, strict=True)):
+    for number, pair in enumerate(zip(clean, counterfactuals, strict=True)):
         first, second = (stretches(prompt) for prompt in pair)
         if not first or sum(span.stop - span.start for span in pair[0].spans) < pair[0].target + 1:
             raise PromptError(
@@ -43,13 +43,13 @@ def check_alike(clean: PromptBatch, other: PromptBatch) -> None:
         if first != second:
             both = zip(first, second, strict=False)
             place = next((i for i, roles in enumerate(both) if roles[0] != roles[1]), None)
-            found = (
+            difference = (
                 f"{len(first)} and {len(second)} spans"
                 if place is None
                 else f"span {place} is {_named(first[place])} and {_named(second[place])}"
             )
             raise PromptError(
-                f"Prompt {number} and its counterfactual do not align: {found}. Build both with build_prompt_pairs."
+                f"Prompt {number} and its counterfactual do not align: {difference}. Build both with build_prompt_pairs."
             )
 
 
@@ -58,15 +58,15 @@ def _named(stretch: Stretch) -> str:
     return repr(role) if demo is None else f"{role!r} of demonstration {demo}"
 
 
-def aligned(clean: PromptBatch, other: PromptBatch) -> Int[Tensor, "batch row"]:
+def aligned(clean: PromptBatch, counterfactuals: PromptBatch) -> Int[Tensor, "batch row"]:
     """The token of the counterfactual that corresponds to each token of a clean prompt; 0 after its end.
 
     Tokens of a span correspond one by one; in spans of unequal lengths the first to the first, and the others from the
     last one backwards.
     """
     rows = torch.zeros(len(clean), int(clean.lengths.max()), dtype=torch.long)
-    for number, (prompt, counterfactual) in enumerate(zip(clean, other, strict=True)):
-        for span, matching in zip(prompt.spans, counterfactual.spans, strict=True):
+    for number, (prompt, matched) in enumerate(zip(clean, counterfactuals, strict=True)):
+        for span, matching in zip(prompt.spans, matched.spans, strict=True):
             for position, source in of_word(span, matching):
                 rows[number, position] = source
     return rows
@@ -100,17 +100,17 @@ def positions(prompts: PromptBatch) -> Int[Tensor, "batch row"]:
     return torch.where(rows < prompts.lengths[:, None], rows, -1)
 
 
-def unlike(clean: PromptBatch, other: PromptBatch) -> int:
+def unlike(clean: PromptBatch, counterfactuals: PromptBatch) -> int:
     """Number of pairs with a span whose length differs."""
     return sum(
         [span.stop - span.start for span in prompt.spans]
-        != [span.stop - span.start for span in counterfactual.spans]
-        for prompt, counterfactual in zip(clean, other, strict=True)
+        != [span.stop - span.start for span in matched.spans]
+        for prompt, matched in zip(clean, counterfactuals, strict=True)
     )
 
 
 def margin(
-    logits: Float[Tensor, "batch label"], clean: PromptBatch, other: PromptBatch
+    logits: Float[Tensor, "batch label"], clean: PromptBatch, counterfactuals: PromptBatch
 ) -> Float[Tensor, " batch"]:
     """Logit of the clean prompt's right label minus that of the label its counterfactual leads to.
 
@@ -119,7 +119,7 @@ def margin(
     """
     answers = to_device(clean.answers, logits.device)
     wrong = []
-    for prompt, counterfactual in zip(clean, other, strict=True):
+    for prompt, counterfactual in zip(clean, counterfactuals, strict=True):
         taught = counterfactual.false_answer
         label = counterfactual.answer if taught is None else taught
         wrong.append(-1 if label is None or label == prompt.answer else label)

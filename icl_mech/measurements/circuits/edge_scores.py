@@ -104,19 +104,21 @@ def eap_ig(
     Raises:
         RunError: edges of a model that normalises the output of its attention.
     """
-    clean, other = data
+    clean, counterfactuals = data
     if edges:
         check_edges(model)
     work = Work([], fill_means(model, clean, [options.interventions])[0], checkpoint=False)
     lengths = clean.lengths.tolist()
     tokens, _ = plan(model, lengths, gradient=True, memory=options.memory)
-    rows_of = aligned(clean, other)
+    rows_of = aligned(clean, counterfactuals)
     by_node: list[Tensor] = [torch.empty(0)] * len(clean)
     by_edge: list[Tensor] = [torch.empty(0)] * len(clean)
 
     def metric(residual: Tensor, segment: Segment) -> Tensor:
         rows = list(segment.indices)
-        return margin(model.label_logits(residual, segment.label_tokens), clean[rows], other[rows])
+        return margin(
+            model.label_logits(residual, segment.label_tokens), clean[rows], counterfactuals[rows]
+        )
 
     each, padded = cost(lengths, gradient=True, variants=steps), not model.has_own_hooks
     with Progress("EAP-IG", len(clean), options.progress, cost=each) as bar:

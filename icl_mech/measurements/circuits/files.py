@@ -86,24 +86,24 @@ def read_circuit(path: str | Path, model: object) -> Circuit:
         scored_nodes = any(entry.score is not None for entry in nodes)
         return _circuit(nodes if scored_nodes or not edges else edges, info, place.name)
     if isinstance(document, Mapping):
-        found = [
+        entries = [
             Entry(name, _of_auto_circuit(name), _score(score, name), None)
             for name, score in document.items()
         ]
     elif (
         isinstance(document, list) and document and all(isinstance(name, str) for name in document)
     ):
-        found = [Entry(name, _of_auto_circuit(name), None, True) for name in document]
+        entries = [Entry(name, _of_auto_circuit(name), None, True) for name in document]
     elif isinstance(document, list) and document:
-        found = [entry for item in document if (entry := _of_acdc(item)) is not None]
+        entries = [entry for item in document if (entry := _of_acdc(item)) is not None]
     else:
-        found = []
-    if not found:
+        entries = []
+    if not entries:
         raise RunError(
             f"{place.name} holds no edge; expected a graph of EAP-IG or MIB (cfg, nodes, edges), edges of auto-circuit by "
             "name, or a list of edges of ACDC."
         )
-    return _circuit(found, info, place.name)
+    return _circuit(entries, info, place.name)
 
 
 def write_circuit(

@@ -166,10 +166,10 @@ class RationaleUseResult(Result):
         Raises:
             ResultError: no such path.
         """
-        own = self._loss(path)
+        loss = self._loss(path)
         if path not in self.paths or not self.random.shape[-1]:
             return None
-        gaps = own[:, None] - self.random_losses[:, self.paths.index(path)]
+        gaps = loss[:, None] - self.random_losses[:, self.paths.index(path)]
         return with_draws(mean_interval(gaps.mean(1)), gaps.mean(0))
 
     def fraction(self, name: str) -> Interval:
@@ -217,10 +217,10 @@ class RationaleUseResult(Result):
                 ("context",), self.right, unit="fraction of right answers", kind="outcome"
             ),
         }
-        known = [interval for interval in beside if interval is not None]
-        if len(known) == len(self.paths):
+        intervals = [interval for interval in beside if interval is not None]
+        if len(intervals) == len(self.paths):
             random = self.random_losses.mean(-1)
-            low, high = torch.tensor(known, dtype=torch.float64)[:, 1:].unbind(-1)
+            low, high = torch.tensor(intervals, dtype=torch.float64)[:, 1:].unbind(-1)
             quantities["random_loss"] = Quantity(("path",), random, unit=lost)
             quantities["beside_random"] = Quantity(
                 ("path",),
@@ -393,14 +393,14 @@ def _right_log_prob(read: Read, data: PromptBatch) -> Float[Tensor, " batch"]:
 
 
 def _followed(
-    plain: Read, other: Read, classes: Sequence[int | None], data: PromptBatch
+    plain: Read, exchanged: Read, classes: Sequence[int | None], data: PromptBatch
 ) -> Float[Tensor, " batch"] | None:
     """Change of the other class's log-probability beyond that of the remaining wrong classes; None if undefined."""
     if data.n_labels < 3 or None in classes:
         return None
-    given = torch.tensor([int(c or 0) for c in classes])[:, None]
-    change = other[0].double().log_softmax(-1) - plain[0].double().log_softmax(-1)
-    moved = change.gather(1, given)[:, 0]
+    there = torch.tensor([int(c or 0) for c in classes])[:, None]
+    change = exchanged[0].double().log_softmax(-1) - plain[0].double().log_softmax(-1)
+    moved = change.gather(1, there)[:, 0]
     rest = change.sum(1) - moved - change.gather(1, data.answers[:, None])[:, 0]
     return moved - rest / (data.n_labels - 2)
 

@@ -96,10 +96,10 @@ def seen(result: Result, claim: str, quantity: str | None = None) -> Seen:
     name = next(iter(quantities), "") if quantity is None else quantity
     ranks = name in quantities and quantities[name].dims == ("layer", "head")
     if quantity is not None and not ranks:
-        known = [n for n, q in quantities.items() if q.dims == ("layer", "head")]
+        names = [n for n, q in quantities.items() if q.dims == ("layer", "head")]
         raise ResultError(
             f"{type(result).__name__} does not rank heads by {quantity!r}; its quantities over layers and heads "
-            f"are {', '.join(known) or 'none'}."
+            f"are {', '.join(names) or 'none'}."
         )
     scores = quantities[name].value() if ranks else None
     critical, entries = None, 0
@@ -262,9 +262,9 @@ def lines_over(
         table = [[run.get(name) if run else None for run in group] for group in groups]
         about = {"place": place, "of": name, "over": over, "names": tuple(names)}
         if comparable:
-            found = _of_heads(table, about, k=k, within=within, seed=seed)
-            lines += found.lines
-            shares += found.shares
+            ranked = _of_heads(table, about, k=k, within=within, seed=seed)
+            lines += ranked.lines
+            shares += ranked.shares
             lines += _of_layers(table, about, seed=seed)
         lines += _of_claims(table, about)
     return Lines(tuple(lines), tuple(shares))
@@ -376,15 +376,15 @@ def _of_layers(table: Table, about: dict[str, Any], *, seed: int) -> list[Line]:
     )
     if not bool(usable.any()):
         return [line] if int(measured.sum()) > 1 else []
-    found = layer_distance(layers.masked_fill(~usable, torch.nan), entries.pop(), seed=seed)
+    agreement = layer_distance(layers.masked_fill(~usable, torch.nan), entries.pop(), seed=seed)
     # A layer that most runs lack is not stable, however close the others are.
     enough = int(usable.any(0).sum()) >= FEWEST_RUNS and 2 * int(usable.sum()) > int(measured.sum())
-    beyond: Status = "supported" if found.p <= CHANCE else "not shown"
+    beyond: Status = "supported" if agreement.p <= CHANCE else "not shown"
     return [
         Line(
-            **{**line.to_dict(), **_numbers(found)}
+            **{**line.to_dict(), **_numbers(agreement)}
             | {
-                "holds": _holds(found, usable.any(0)),
+                "holds": _holds(agreement, usable.any(0)),
                 "status": beyond if enough else "cannot be judged",
             }
         )
@@ -422,13 +422,19 @@ def _most(statuses: Sequence[Status]) -> Status:
     return Counter(others).most_common(1)[0][0] if others else "cannot be judged"
 
 
-def _numbers(found: Agreement) -> dict[str, Any]:
-    value, *ends = (None if end != end else float(end) for end in found.interval)
-    return {"value": value, "low": ends[0], "high": ends[1], "chance": found.chance, "p": found.p}
+def _numbers(agreement: Agreement) -> dict[str, Any]:
+    value, *ends = (None if end != end else float(end) for end in agreement.interval)
+    return {
+        "value": value,
+        "low": ends[0],
+        "high": ends[1],
+        "chance": agreement.chance,
+        "p": agreement.p,
+    }
 
 
-def _holds(found: Agreement, there: Bool[Tensor, " run"]) -> tuple[Status, ...]:
+def _holds(agreement: Agreement, measured: Bool[Tensor, " run"]) -> tuple[Status, ...]:
     return tuple(
-        "cannot be judged" if not known else "supported" if p <= CHANCE else "not shown"
-        for p, known in zip(found.by_run, there.tolist(), strict=True)
+        "cannot be judged" if not usable else "supported" if p <= CHANCE else "not shown"
+        for p, usable in zip(agreement.by_run, measured.tolist(), strict=True)
     )

@@ -107,7 +107,7 @@ class StabilityResult(Result):
     @classmethod
     def of(
         cls,
-        found: Sequence[Lines],
+        axes: Sequence[Lines],
         *,
         k: int,
         within: Within,
@@ -115,8 +115,8 @@ class StabilityResult(Result):
     ) -> "StabilityResult":
         """The result of lines along several axes."""
         return cls(
-            table=tuple(line.to_dict() for lines in found for line in lines.lines),
-            shares=tuple(share for lines in found for share in lines.shares),
+            table=tuple(line.to_dict() for lines in axes for line in lines.lines),
+            shares=tuple(share for lines in axes for share in lines.shares),
             k=k,
             within=within,
             provenance=dict(provenance or {}),
