@@ -240,9 +240,6 @@ CLAIMS |= {
 }
 
 
-CLAIMS |= {}
-
-
 @lru_cache(maxsize=32)
 def _task_heads(drawn: Drawn) -> Any:
     """Both claims are read from one result; half of the prompts test them."""
@@ -251,8 +248,8 @@ def _task_heads(drawn: Drawn) -> Any:
 
 
 # No head of these writes label words that the demonstrations teach, or what one writes does not decide the answer. Left
-# out: `decorative, 100 %`, one head of which decides the answer, and `lessons`, where an MLP does. Recognition heads are only in `task`; elsewhere the embedding of `:` does it,
-# or whatever raises the right label, which goes to learning.
+# out: `decorative, 100 %`, one head of which decides the answer, and `lessons`, where an MLP does. Recognition heads are
+# only in `task`; elsewhere the embedding of `:` does it, or whatever raises the right label, which goes to learning.
 UNTAUGHT = (
     "untrained", "heads", "reads the query", "prior only", "decorative, 0", "decorative, .1 %",
     "decorative, 1 %", "decorative, 10 %", "resting", "alarm",
@@ -317,8 +314,8 @@ def _with_rationales(measured: Callable[..., Any]) -> Callable[[Drawn], Status]:
         model = icl.untrained(model, seed=drawn.seed) if untrained else model
         how: dict[str, Any] = {"shots": 1, "n": N, "seed": drawn.seed}
         prompts = icl.build_prompts(rationale_task(), model, demonstrations="per_prompt", **how)
-        found: Status = measured(model, prompts, progress=False).status
-        return found
+        judged: Status = measured(model, prompts, progress=False).status
+        return judged
 
     return status
 
