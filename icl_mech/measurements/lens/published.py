@@ -12,7 +12,7 @@ lens on short passages with that of the logit lens.
 import hashlib
 import pickle
 import warnings
-from os.path import isdir, isfile
+from os.path import exists, isdir, isfile
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +53,8 @@ def published_lens(place: Path, model: LanguageModel) -> FittedLens:
         RunError: a lens of another model, or a model with processed weights.
     """
     info, kind = model.info, TunedLens if isdir(place) else JacobianLens
+    if not exists(place):
+        raise ResultError(f"There is no file {str(place)!r}; give a lens that was downloaded.")
     try:
         published, maps = (
             _translators(place) if isdir(place) else _jacobians(place, info.n_layers - 1)
@@ -60,7 +62,7 @@ def published_lens(place: Path, model: LanguageModel) -> FittedLens:
     except UNREADABLE as error:
         raise ResultError(
             f"{str(place)!r} is not a lens in the format of tuned-lens or jlens for "
-            f"{info.n_layers} layers: {type(error).__name__}: {str(error).partition('. ')[0]}"
+            f"{info.n_layers} layers: {_reason(error)}."
         ) from error
     name = published["published"]
     if info.processed_weights or (name and _last(name) != _last(info.name)):
@@ -145,6 +147,14 @@ def _jacobians(file: Path, last: int) -> tuple[dict[str, Any], dict[str, Tensor]
     jacobians = [state["J"][row].float() for row in range(last)]
     maps = torch.stack([torch.eye(len(jacobians[0])), *jacobians])
     return {"published": str(about.get("model_name") or "")}, {"jacobian": maps}
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, KeyError) and isinstance(error.args[0], str):
+        return f"it has no entry {error.args[0]!r}"
+    if isinstance(error, KeyError | EOFError | OSError | pickle.UnpicklingError):
+        return "PyTorch finds something else than only tensors and plain values in it"
+    return str(error).partition(". ")[0]
 
 
 def _last(name: str) -> str:
