@@ -180,6 +180,13 @@ def test_the_pages_are_filled_from_runs():
         assert "TODO" not in found
 
 
+def test_no_row_of_the_overview_is_repeated():
+    rows = [line.partition(" |")[0] for line in (DOCS / "overview.md").read_text().splitlines()]
+    names = [row for row in rows if re.match(r"\| \w", row)]
+    assert len(names) > 10
+    assert len(names) == len(set(names))
+
+
 def test_a_measurement_of_ones_own_takes_few_lines():
     first = blocks(DOCS / "add" / "measurement.md")[0]
     code = [line for line in first.splitlines() if line.strip() and "import" not in line]

@@ -5,6 +5,7 @@ the first seed, which cost most and come last, have the whole curve.
 """
 
 import time
+from collections import Counter
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ import torch
 import icl_mech as icl
 from icl_mech.measurements import CircuitFaithfulness
 from icl_mech.measurements.circuits.circuit_faithfulness import GRID, CircuitFaithfulnessResult
-from icl_mech.metrics import mean_interval
+from icl_mech.metrics import Interval, mean_interval
 from icl_mech.metrics.means import beyond_draws
 from icl_mech.metrics.ratios import ratio_interval
 from icl_mech.results.wording import said, told
@@ -79,15 +80,13 @@ def table(kept: Kept) -> str:
         "test pairs, seeds": lambda task: f"{whole[task]['count']}, {len(by_task[task])}",
         "metric of the whole model (logits)": lambda task: said(whole[task]["plain"], sign=True),
         "gap to all heads ablated (logits)": lambda task: said(whole[task]["gap"], sign=True),
-        "27 heads alone, fraction of the gap": lambda task: said(whole[task]["alone"]),
-        "random heads alone": lambda task: said(whole[task]["random alone"]),
-        "lost without the 27 heads": lambda task: said(whole[task]["lost"]),
-        "lost without random heads": lambda task: said(whole[task]["random lost"]),
+        "27 heads alone, fraction of the gap": lambda task: _fraction(whole[task]["alone"]),
+        "random heads alone": lambda task: _fraction(whole[task]["random alone"]),
+        "lost without the 27 heads": lambda task: _fraction(whole[task]["lost"]),
+        "lost without random heads": lambda task: _fraction(whole[task]["random lost"]),
         "alone beyond random (logits)": lambda task: said(whole[task]["beyond"], sign=True),
-        "status by seed": lambda task: ", ".join(one["status"] for one in by_task[task]),
-        "status of the cut by seed": lambda task: ", ".join(
-            one["cut_status"] for one in by_task[task]
-        ),
+        "status by seed": lambda task: _counted(by_task[task], "status"),
+        "status of the cut by seed": lambda task: _counted(by_task[task], "cut_status"),
         "heads selected in every seed": lambda task: (
             ", ".join(
                 sorted(set.intersection(*(set(one["chosen"]) for one in by_task[task])), key=_order)
@@ -105,8 +104,8 @@ def table(kept: Kept) -> str:
             continue
         lines += [
             "",
-            f"`{task}`, seed 0, faithfulness by number of heads (of 270): CPR {said(tuple(curve['cpr']))}, CMD "
-            f"{said(tuple(curve['cmd']))}.",
+            f"`{task}`, seed 0, faithfulness by number of heads (of 270): CPR {told(curve['cpr'][0])}, CMD "
+            f"{told(curve['cmd'][0])}.",
             "",
             "| heads | " + " | ".join(map(str, curve["sizes"])) + " |",
             "|---" * (1 + len(curve["sizes"])) + "|",
@@ -114,6 +113,15 @@ def table(kept: Kept) -> str:
         for name, label in (("faithfulness", "largest scores"), ("random", "random")):
             lines.append(f"| {label} | " + " | ".join(told(v) for v in curve[name][0]) + " |")
     return "\n".join(lines) + "\n"
+
+
+def _counted(cells: list[dict[str, Any]], name: str) -> str:
+    counts = Counter(cell[name] for cell in cells)
+    return ", ".join(f"{count} {status}" for status, count in counts.most_common())
+
+
+def _fraction(interval: Interval) -> str:
+    return said(interval) if interval.value == interval.value else "–"
 
 
 def _order(head: str) -> list[int]:

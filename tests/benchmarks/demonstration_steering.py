@@ -67,6 +67,7 @@ def table(kept: Kept) -> str:
         if not (results := of(kept, task)):
             continue
         gain = [minus("demonstrations", "bare")(result) for result in results]
+        above = over_seeds(results, minus("demonstrations", "bare")).low > 0
         lines += [
             f"**`{task}`**: {sum(result.count for result in results)} held-out prompts of {len(results)} seeds.",
             "",
@@ -78,7 +79,7 @@ def table(kept: Kept) -> str:
             right = over_seeds(results, minus(context, "bare", "right"))
             pooled = nested_ratio([minus(context, "bare")(result) for result in results], gain)
             share = Interval(*(float(end) for end in (pooled.value, pooled.low, pooled.high)))
-            fraction = said(share) if share.value == share.value else "–"
+            fraction = said(share) if above and share.value == share.value else "–"
             lines.append(
                 f"| {name} | {said(nats, sign=True)} | {said(right, sign=True)} | {fraction} |"
             )
