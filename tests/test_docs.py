@@ -63,8 +63,8 @@ LONG = ("label_words", "overthinking", "lenses", "anchors", "causal_heads", "tra
 QUICK = ("index", "study", "measurement")
 """Pages whose examples take seconds, and stand for the others in `make check`."""
 FEW = 8
-HALVED = {"causal_heads": 2, "transplant": 2, "task_heads": 3}
-"""Guides that need two queries of each class in either half: how many times more prompts."""
+MORE = {"causal_heads": 2, "transplant": 2, "task_heads": 3, "function_vector_by_demonstration": 3}
+"""Guides that need more prompts, such as two queries of each class in either half: how many times more."""
 ITS_OWN = ("intervention",)
 """Pages whose examples are of the offline model itself."""
 LONGEST = 30
@@ -142,7 +142,7 @@ def test_examples_run(page, offline, monkeypatch, tmp_path):
 def test_examples_run_on_a_small_model(page, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     loading(monkeypatch, small_model())
-    few = FEW * HALVED.get(page.stem, 1)
+    few = FEW * MORE.get(page.stem, 1)
     for name in ("build_prompts", "build_prompt_pairs", "find_false_induction_heads"):
         own = getattr(icl, name)
 
