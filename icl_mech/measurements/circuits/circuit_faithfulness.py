@@ -3,7 +3,9 @@
 The circuit is *kept alone*: everything outside it is ablated, at all tokens; or it is *cut out*, and everything else stays.
 The metric m is the logit of the right label word minus that of the label the counterfactual leads to (with false
 demonstrations, the demonstrated one). The curve over sizes takes the components with the largest scores; its areas are
-those of the mechanistic interpretability benchmark (MIB). The control is random sets of equal size.
+those of the mechanistic interpretability benchmark (MIB). The control is random sets of equal size. Edges on no path of
+the set from the embedding to the logits are left out, as in the benchmark; random sets of edges are connected, and have as
+many edges as then remain (ours).
 
 Without a circuit, components are scored by EAP-IG on one half of the pairs, and tested on the other.
 
@@ -98,7 +100,11 @@ class CircuitFaithfulnessResult(Result):
         fractions: Fractions of all components of the curve.
         at: Index of each fraction in `sizes`.
         components: Names of all components.
-        chosen: Names of the components in the circuit.
+        chosen: Names of the components in the circuit; of edges, those on a path from the embedding to the logits.
+        before_pruning: Number of components of the circuit, also of edges on no such path.
+        overlap: Number of components that each random set shares with the circuit.
+        acting: For each of `sizes`, number of components in the set; of edges, those on such a path. Random sets have as
+            many.
         scores: Score of every component; None without scores.
         granularity: What the components are.
         ablation: What ablated components write.
@@ -127,6 +133,9 @@ class CircuitFaithfulnessResult(Result):
     at: tuple[int, ...]
     components: tuple[str, ...]
     chosen: tuple[str, ...]
+    before_pruning: int
+    overlap: tuple[int, ...]
+    acting: tuple[int, ...]
     scores: Float[Tensor, " component"] | None
     granularity: Granularity
     ablation: Ablation
@@ -255,20 +264,24 @@ class CircuitFaithfulnessResult(Result):
         return judged(self.gap, prompts=self.count) == "supported"
 
     @property
+    def has_control(self) -> bool:
+        """True if some random set differs from the circuit."""
+        return any(shared < len(self.chosen) for shared in self.overlap)
+
+    def _judged(self, beyond: Interval | None) -> Status:
+        if not (self.has_gap and self.has_control):
+            return "cannot be judged"
+        return judged(beyond, prompts=self.count)
+
+    @property
     def status(self) -> Status:
         """Status of the claim that the circuit alone carries more of the answer than random sets of equal size."""
-        return (
-            judged(self.beyond_random, prompts=self.count) if self.has_gap else "cannot be judged"
-        )
+        return self._judged(self.beyond_random)
 
     @property
     def cut_status(self) -> Status:
         """Status of the claim that more of the answer is lost without the circuit than without random sets."""
-        return (
-            judged(self.lost_beyond_random, prompts=self.count)
-            if self.has_gap
-            else "cannot be judged"
-        )
+        return self._judged(self.lost_beyond_random)
 
     @checked(ResultError)
     def top(self, k: Count = 10) -> list[tuple[str, float]]:
@@ -320,7 +333,7 @@ class CircuitFaithfulness(PairMeasurement[CircuitFaithfulnessResult]):
         ranking: By `signed` scores, or by `absolute` ones.
         points: Number of points of the path of EAP-IG.
         variant: Points of EAP-IG's `paper`, or of its `reference` code.
-        draws: Number of random sets of each size.
+        draws: Number of random sets of each size; sets of edges are connected.
         seed: Seed of the halves and the random sets.
 
     Raises:
@@ -430,17 +443,18 @@ class CircuitFaithfulness(PairMeasurement[CircuitFaithfulnessResult]):
             circuit = Circuit(
                 "edges" if edges else "nodes", values.double().mean(0), origin="EAP-IG"
             )
-        (answers, reference), *read = yield self.passes(model, data)
-        stored = self._stored(test, first, [values for _, values in read])
         sets = Sets.of(
             parts,
             circuit,
+            model.info,
             fraction=self.fraction,
             fractions=self.fractions,
             ranking=self.ranking,
             draws=self.draws,
             seed=self.seed,
         )
+        (answers, reference), *read = yield self.passes(model, data)
+        stored = self._stored(test, first, [values for _, values in read])
         runs = Runs(model.info, parts, stored, parallel)
         runs.add(sets.every)
         layout = FewRows(model, test[0]) if parts.granularity == "edges" else None
@@ -499,6 +513,9 @@ class CircuitFaithfulness(PairMeasurement[CircuitFaithfulnessResult]):
             at=sets.at,
             components=parts.names,
             chosen=tuple(parts.names[i] for i in sets.circuit.nonzero().flatten().tolist()),
+            before_pruning=sets.before_pruning,
+            overlap=sets.overlap,
+            acting=sets.acting,
             scores=parts.scores(circuit),
             granularity=self.granularity,
             ablation=self.ablation,

@@ -180,7 +180,7 @@ class Components:
         """The chosen edges that lie on a path of chosen edges from the embedding to the logits; nodes as they are."""
         if self.granularity != "edges":
             return chosen
-        owner = _owners(info)
+        owner = owners(info)
         kept = self.laid(chosen)
         while True:
             entered = (owner & kept.any(0)).any(1)
@@ -194,7 +194,7 @@ class Components:
             kept = pruned
 
 
-def _owners(info: ModelInfo) -> Bool[Tensor, "writer reader"]:
+def owners(info: ModelInfo) -> Bool[Tensor, "writer reader"]:
     """True where a reader is an input of the node; shared keys and values are inputs of every head of their group."""
     readers = reader_names(info)
     shared = info.n_heads // info.n_kv_heads
@@ -218,14 +218,3 @@ def top(
     chosen = torch.zeros(len(scores), dtype=torch.bool)
     chosen[order[:count]] = True
     return chosen
-
-
-def random_sets(total: int, count: int, draws: int, seed: int) -> list[Bool[Tensor, " component"]]:
-    """Sets of `count` components drawn uniformly without replacement."""
-    drawn = []
-    for draw in range(draws):
-        generator = torch.Generator().manual_seed(seed + 7919 * draw + 104729 * count)
-        chosen = torch.zeros(total, dtype=torch.bool)
-        chosen[torch.randperm(total, generator=generator)[:count]] = True
-        drawn.append(chosen)
-    return drawn
