@@ -388,7 +388,8 @@ class CircuitFaithfulness(PairMeasurement[CircuitFaithfulnessResult]):
                 f"fractions={grid} must lie above 0 and be at most 1, in increasing order without duplicates."
             )
         if isinstance(self.circuit, Circuit):
-            self.circuit.check(model.info)
+            edges = self.granularity == "edges"
+            self.circuit.check(model.info, parallel=edges and _is_parallel(model, data))
         if self._in_halves:
             _ = split(data, self.seed)
         if self.granularity == "edges":
@@ -431,7 +432,7 @@ class CircuitFaithfulness(PairMeasurement[CircuitFaithfulnessResult]):
     ) -> Steps[CircuitFaithfulnessResult]:
         """Scores, what ablated components write, then every circuit and random set."""
         first, test = self._parts(data)
-        parallel = is_parallel(Segment.build(model, data[0][:1], [0]))
+        parallel = _is_parallel(model, data)
         parts = Components.of(model.info, self.granularity, parallel=parallel)
         circuit = self.circuit
         if not isinstance(circuit, Circuit):
@@ -524,6 +525,10 @@ class CircuitFaithfulness(PairMeasurement[CircuitFaithfulnessResult]):
             selected=selected if self.circuit is None else 0,
             unlike=unlike(*data),
         )
+
+
+def _is_parallel(model: LanguageModel, data: Pair) -> bool:
+    return is_parallel(Segment.build(model, data[0][:1], [0]))
 
 
 circuit_faithfulness = door(

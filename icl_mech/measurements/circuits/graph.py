@@ -72,11 +72,11 @@ class Circuit:
             kept[names.index(head_name(head))] = True
         return cls("nodes", kept=kept, origin="heads")
 
-    def check(self, info: ModelInfo) -> None:
-        """Reject a circuit of another model.
+    def check(self, info: ModelInfo, *, parallel: bool = False) -> None:
+        """Reject a circuit of another model; `parallel` as in `tracing.edges_of`.
 
         Raises:
-            RunError: says which sizes differ.
+            RunError: says which sizes differ, or names an edge in the circuit that the model does not have.
         """
         sizes = [len(writer_names(info))]
         if self.level == "edges":
@@ -87,14 +87,26 @@ class Circuit:
                     f"The circuit has the axes {list(tensor.shape)}, but {info.name!r} needs {sizes} "
                     "(writers, and readers of edges). It belongs to another model."
                 )
+        if self.level == "nodes":
+            return
+        scored = [] if self.scores is None else [self.scores.nan_to_num(0.0) != 0]
+        used = torch.stack([*scored, *([] if self.kept is None else [self.kept])]).any(0)
+        absent = (used & ~edges_of(info, parallel=parallel)).nonzero().tolist()
+        if absent:
+            writer, reader = writer_names(info)[absent[0][0]], reader_names(info)[absent[0][1]]
+            raise RunError(
+                f"The circuit has the edge '{writer} > {reader}', but {info.name!r} has no such edge"
+                + (": the MLP of a block does not see its heads." if parallel else ".")
+                + " Leave it out (kept=False, and a score of 0 or NaN)."
+            )
 
     def of_nodes(self) -> "Circuit":
-        """The same circuit by node: the sum of a node's edge scores, and the nodes with an edge in the circuit."""
+        """The same circuit by node: the sum of a node's edge scores (NaN without any), and the nodes with an edge in it."""
         if self.level == "nodes":
             return self
         return Circuit(
             "nodes",
-            None if self.scores is None else self.scores.nansum(1),
+            None if self.scores is None else _sums(self.scores),
             None if self.kept is None else self.kept.any(1),
             self.origin,
         )
@@ -112,6 +124,11 @@ class Circuit:
             "chosen": chosen,
             "digest": digest.hexdigest()[:32],
         }
+
+
+def _sums(scores: Float[Tensor, "writer reader"]) -> Float[Tensor, " writer"]:
+    """Sum of the scores in each row; NaN where there is none."""
+    return scores.nansum(1).where(~scores.isnan().all(1), torch.nan)
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,6 +8,7 @@ from torch.testing import assert_close
 import icl_mech as icl
 from icl_mech import Example, Task, Template, build_prompt_pairs, circuit_faithfulness
 from icl_mech.engine import common_prefix
+from icl_mech.errors import RunError
 from icl_mech.measurements.base import Options
 from icl_mech.measurements.circuits.ablated import Stored
 from icl_mech.measurements.circuits.alignment import aligned, margin, split
@@ -393,3 +394,13 @@ def test_an_error_in_the_mixture_shows():
         model, *pair, circuit=Circuit("edges", kept=parts.laid(one)), granularity="edges", draws=1
     )
     assert float((less.alone - whole.plain).abs().max()) > 1e-2
+
+
+def test_edges_that_parallel_blocks_do_not_have():
+    model = tiny_model("neox")
+    info = adapt(model).info
+    kept = Components.of(info, "edges").mask
+    with pytest.raises(RunError, match=r"0\.0 > mlp 0"):
+        circuit_faithfulness(
+            model, *pair_of(model), circuit=Circuit("edges", kept=kept), granularity="edges"
+        )
