@@ -2,7 +2,7 @@
 
 The circuit is *kept alone*: everything outside it is ablated, at all tokens; or it is *cut out*, and everything else stays.
 The metric m is the logit of the right label word minus that of the label the counterfactual leads to (with false
-demonstrations, the demonstrated one). The curve over sizes takes the components with the largest scores; its areas are
+demonstrations, the demonstrated one; see `alignment.margin`). The curve over sizes takes the components with the largest scores; its areas are
 those of the mechanistic interpretability benchmark (MIB). The control is random sets of equal size. Edges on no path of
 the set from the embedding to the logits are left out, as in the benchmark; random sets of edges are connected, and have as
 many edges as then remain (ours).
@@ -27,6 +27,7 @@ from icl_mech.measurements.causal.answers import AnswerReading, check_answers, c
 from icl_mech.measurements.causal.tracing import is_parallel
 from icl_mech.measurements.circuits.ablated import FewRows, Stored, all_rows, check_separate
 from icl_mech.measurements.circuits.alignment import (
+    Places,
     aligned,
     check_alike,
     margin,
@@ -392,6 +393,8 @@ class CircuitFaithfulness(PairMeasurement[CircuitFaithfulnessResult]):
             self.circuit.check(model.info, parallel=edges and _is_parallel(model, data))
         if self._in_halves:
             _ = split(data, self.seed)
+        if self.ablation == "mean":
+            _ = Places.of(*data)
         if self.granularity == "edges":
             check_edges(model)
             check_separate(model, data[0])

@@ -1,14 +1,24 @@
 """Circuits: plain Hugging Face, identities, and planted heads."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from torch.testing import assert_close
 
 import icl_mech as icl
-from icl_mech import Example, Task, Template, build_prompt_pairs, circuit_faithfulness
+from icl_mech import (
+    Example,
+    PromptBatch,
+    Task,
+    Template,
+    build_prompt_pairs,
+    build_prompts,
+    circuit_faithfulness,
+)
 from icl_mech.engine import common_prefix
-from icl_mech.errors import RunError
+from icl_mech.errors import PromptError, RunError
 from icl_mech.measurements.base import Options
 from icl_mech.measurements.circuits.ablated import Stored
 from icl_mech.measurements.circuits.alignment import aligned, margin, split
@@ -329,6 +339,51 @@ def test_alignment_of_unequal_spans():
     true, false = icl.build_prompt_pairs(icl.planted_task(), model, shots=1, n=4)
     rows = aligned(true, false)
     assert torch.equal(rows[0, : len(true[0])], torch.arange(len(true[0])))
+
+
+def test_the_word_that_another_query_leads_to():
+    """Choices differ by prompt: the counterfactual's right word is looked up among those of the clean prompt."""
+    prompts = build_prompts(TASK, tiny_model("gpt2"), shots=1, n=3)
+
+    def with_choices(*names):
+        rows = [
+            replace(
+                prompt,
+                kind="choices",
+                label_words=tuple((300 + ord(letter),) for letter in letters),
+                labels=tuple(letters),
+                answer=0,
+                false_answer=None,
+            )
+            for prompt, letters in zip(prompts, names, strict=True)
+        ]
+        return PromptBatch(tuple(rows))
+
+    clean = with_choices("abc", "abc", "abc")
+    other = with_choices("cab", "dab", "abc")
+    logits = torch.tensor([[1.0, 2.0, 4.0]] * 3)
+    # c is scored; d is not, and a is right: the mean of the others.
+    assert margin(logits, clean, other).tolist() == [1 - 4, 1 - 3, 1 - 3]
+    taught = PromptBatch(tuple(replace(prompt, false_answer=2) for prompt in other))
+    assert margin(logits, clean, taught).tolist() == [1 - 2, 1 - 2, 1 - 4]
+
+
+@pytest.mark.parametrize("circuit", [None, [(0, 1)]])
+def test_means_of_different_roles_are_refused_before_anything_runs(circuit, monkeypatch):
+    model = tiny_model("gpt2")
+    pairs = [build_prompt_pairs(TASK, model, shots=shots, n=8, seed=0) for shots in (1, 2)]
+    mixed = [
+        PromptBatch((*pairs[0][side][[0, 1, 2, 3]], *pairs[1][side][[4, 5, 6, 7]]))
+        for side in (0, 1)
+    ]
+
+    def runs(*args, **options):
+        raise AssertionError(args)
+
+    monkeypatch.setattr(f"{CircuitFaithfulness.__module__}.eap_ig", runs)
+    monkeypatch.setattr(CircuitFaithfulness, "passes", runs)
+    with pytest.raises(PromptError, match="ablation='mean'"):
+        circuit_faithfulness(model, *mixed, circuit=circuit, ablation="mean", draws=2)
 
 
 def test_planted_heads_carry_what_demonstrations_change():
