@@ -73,10 +73,10 @@ def said(interval: Interval, *, sign: bool = False) -> str:
 
 
 def resolved(fraction: T) -> T:
-    """A fraction or its interval, without what cannot be distinguished from 0 or 1 in a sentence: four decimals."""
+    """A fraction or its interval, without what cannot be distinguished from 0 or 1 in a sentence: three decimals."""
     if isinstance(fraction, Interval):
-        return type(fraction)(*(round(end, 4) for end in fraction))
-    return round(fraction, 4)
+        return type(fraction)(*(round(end, 3) for end in fraction))
+    return round(fraction, 3)
 
 
 def largest(*values: float) -> float:

@@ -1,5 +1,6 @@
 """Circuits: plain Hugging Face, identities, and planted heads."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -27,8 +28,12 @@ from icl_mech.measurements.circuits.edge_scores import eap_ig, points
 from icl_mech.measurements.circuits.graph import Circuit, Components
 from icl_mech.models import adapt
 from icl_mech.planted.heads import FALSE_INDUCTION_HEADS, FUNCTION_VECTOR_HEADS, INDUCTION_HEADS
+from icl_mech.results.words import Words as File
 from tests.measurements.circuits.explicit import Explicit
+from tests.said import Words
 from tests.tiny import tiny_hf, tiny_model
+
+WORDS = Words(__file__)
 
 TEXTS = (
     "good film", "a Business story", "World Sports", "bad", "a nice Answer to it", "boring", "the movie was good",
@@ -459,3 +464,20 @@ def test_edges_that_parallel_blocks_do_not_have():
         circuit_faithfulness(
             model, *pair_of(model), circuit=Circuit("edges", kept=kept), granularity="edges"
         )
+
+
+def test_said():
+    model = icl.planted_model(circuit="heads")
+    pair = icl.build_prompt_pairs(icl.planted_task(), model, shots=1, n=24)
+    result = circuit_faithfulness(model, *pair, fraction=9 / 28, draws=2)
+    above = result.empty + (result.plain - result.empty) * 3.4e-8
+    nearly = result.empty + (result.plain - result.empty) * 0.99996
+    result = replace(
+        result, alone=nearly, random_alone=above[:, None].expand(-1, 2), cut=above, random_cut=nearly[:, None].expand(-1, 2)
+    )  # fmt: skip
+    said = File("circuit_faithfulness").say("circuit_answer", result=result)
+    WORDS(said, "circuit")
+    assert not re.search(r"0\.9999|e[−-]\d|undefined", said + result.summary())
+    flat = replace(result, plain=result.empty)
+    assert not flat.has_gap
+    WORDS.exactly(File("circuit_faithfulness").say("faithfulness_answer", result=flat), "no_gap")
