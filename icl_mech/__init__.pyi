@@ -1433,7 +1433,7 @@ def circuit_faithfulness(
         ranking: By `signed` scores, or by `absolute` ones.
         steps: Number of points of the path of EAP-IG.
         variant: Points of EAP-IG's `paper`, or of its `reference` code.
-        draws: Number of random sets of each size.
+        draws: Number of random sets of each size; sets of edges are connected.
         seed: Seed of the halves and the random sets.
         interventions: Applied in every pass, before those of the measurement itself.
         batch_size: Maximum number of rows (prompts) of a pass, for each variant that is run.

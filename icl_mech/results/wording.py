@@ -2,8 +2,11 @@
 
 from collections.abc import Iterable
 from math import ceil, isfinite
+from typing import TypeVar
 
 from icl_mech.metrics import Interval
+
+T = TypeVar("T", float, Interval)
 
 MINUS = "\N{MINUS SIGN}"
 
@@ -67,6 +70,13 @@ def said(interval: Interval, *, sign: bool = False) -> str:
     """A number with its interval, such as `0.25 [0.09, 0.53]`."""
     value, low, high = (told(end, sign=sign, beside=largest(*interval)) for end in interval)
     return f"{value} [{low}, {high}]"
+
+
+def resolved(fraction: T) -> T:
+    """A fraction or its interval, without what cannot be distinguished from 0 or 1 in a sentence: three decimals."""
+    if isinstance(fraction, Interval):
+        return type(fraction)(*(round(end, 3) for end in fraction))
+    return round(fraction, 3)
 
 
 def largest(*values: float) -> float:

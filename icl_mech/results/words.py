@@ -19,6 +19,7 @@ from icl_mech.results.wording import (
     layers_named,
     listed,
     percent,
+    resolved,
     said,
     share_of,
     spelled,
@@ -38,11 +39,12 @@ KEPT = 0xF0000
 SPACE = re.compile(r"\s")
 KEPT_SPACE = re.compile(f"[{chr(KEPT)}-{chr(KEPT + 0x3000)}]")
 
-FILTERS: Mapping[str, Callable[..., str]] = {
+FILTERS: Mapping[str, Callable[..., Any]] = {
     "number": told,
     "signed": partial(told, sign=True),
     "interval": said,
     "difference": partial(said, sign=True),
+    "resolved": resolved,
     "bound": told_bound,
     "percent": percent,
     "count": counted,

@@ -109,19 +109,30 @@ def unlike(clean: PromptBatch, counterfactuals: PromptBatch) -> int:
     )
 
 
+def _place(prompt: Prompt, counterfactual: Prompt, label: int | None) -> int | None:
+    """The index in a clean prompt of a label of its counterfactual; None if it has no such label."""
+    if label is None or prompt.label_words == counterfactual.label_words:
+        return label
+    names = (prompt.labels, counterfactual.labels)
+    # Where words begin alike, their tokens are those that follow the prefix, which differs by prompt.
+    ours, theirs = names if all(names) else (prompt.label_words, counterfactual.label_words)
+    return ours.index(theirs[label]) if theirs[label] in ours else None
+
+
 def margin(
     logits: Float[Tensor, "batch label"], clean: PromptBatch, counterfactuals: PromptBatch
 ) -> Float[Tensor, " batch"]:
     """Logit of the clean prompt's right label minus that of the label its counterfactual leads to.
 
-    This is the label that false demonstrations teach for the query or, with another query, its right label; where neither
-    differs from the right label, the mean of all others.
+    This is the label that false demonstrations teach for the query or, with another query, its right label. Choices are
+    looked up among those of the clean prompt. Where this label is the right one of both, or the clean prompt does not score
+    it, the mean of all others.
     """
     answers = to_device(clean.answers, logits.device)
     wrong = []
     for prompt, counterfactual in zip(clean, counterfactuals, strict=True):
         taught = counterfactual.false_answer
-        label = counterfactual.answer if taught is None else taught
+        label = _place(prompt, counterfactual, counterfactual.answer if taught is None else taught)
         wrong.append(-1 if label is None or label == prompt.answer else label)
     places = to_device(torch.tensor(wrong), logits.device)
     right = logits.gather(1, answers[:, None])[:, 0]

@@ -2,8 +2,10 @@
 
 The circuit is *kept alone*: everything outside it is ablated, at all tokens; or it is *cut out*, and everything else stays.
 The metric m is the logit of the right label word minus that of the label the counterfactual leads to (with false
-demonstrations, the demonstrated one). The curve over sizes takes the components with the largest scores; its areas are
-those of the mechanistic interpretability benchmark (MIB). The control is random sets of equal size.
+demonstrations, the demonstrated one; see `alignment.margin`). The curve over sizes takes the components with the largest scores; its areas are
+those of the mechanistic interpretability benchmark (MIB). The control is random sets of equal size. Edges on no path of
+the set from the embedding to the logits are left out, as in the benchmark; random sets of edges are connected, and have as
+many edges as then remain (ours).
 
 Without a circuit, components are scored by EAP-IG on one half of the pairs, and tested on the other.
 
@@ -25,6 +27,7 @@ from icl_mech.measurements.causal.answers import AnswerReading, check_answers, c
 from icl_mech.measurements.causal.tracing import is_parallel
 from icl_mech.measurements.circuits.ablated import FewRows, Stored, all_rows, check_separate
 from icl_mech.measurements.circuits.alignment import (
+    Places,
     aligned,
     check_alike,
     margin,
@@ -98,7 +101,11 @@ class CircuitFaithfulnessResult(Result):
         fractions: Fractions of all components of the curve.
         at: Index of each fraction in `sizes`.
         components: Names of all components.
-        chosen: Names of the components in the circuit.
+        chosen: Names of the components in the circuit; of edges, those on a path from the embedding to the logits.
+        before_pruning: Number of components of the circuit, also of edges on no such path.
+        overlap: Number of components that each random set shares with the circuit.
+        acting: For each of `sizes`, number of components in the set; of edges, those on such a path. Random sets have as
+            many.
         scores: Score of every component; None without scores.
         granularity: What the components are.
         ablation: What ablated components write.
@@ -127,6 +134,9 @@ class CircuitFaithfulnessResult(Result):
     at: tuple[int, ...]
     components: tuple[str, ...]
     chosen: tuple[str, ...]
+    before_pruning: int
+    overlap: tuple[int, ...]
+    acting: tuple[int, ...]
     scores: Float[Tensor, " component"] | None
     granularity: Granularity
     ablation: Ablation
@@ -255,20 +265,24 @@ class CircuitFaithfulnessResult(Result):
         return judged(self.gap, prompts=self.count) == "supported"
 
     @property
+    def has_control(self) -> bool:
+        """True if some random set differs from the circuit."""
+        return any(shared < len(self.chosen) for shared in self.overlap)
+
+    def _judged(self, beyond: Interval | None) -> Status:
+        if not (self.has_gap and self.has_control):
+            return "cannot be judged"
+        return judged(beyond, prompts=self.count)
+
+    @property
     def status(self) -> Status:
         """Status of the claim that the circuit alone carries more of the answer than random sets of equal size."""
-        return (
-            judged(self.beyond_random, prompts=self.count) if self.has_gap else "cannot be judged"
-        )
+        return self._judged(self.beyond_random)
 
     @property
     def cut_status(self) -> Status:
         """Status of the claim that more of the answer is lost without the circuit than without random sets."""
-        return (
-            judged(self.lost_beyond_random, prompts=self.count)
-            if self.has_gap
-            else "cannot be judged"
-        )
+        return self._judged(self.lost_beyond_random)
 
     @checked(ResultError)
     def top(self, k: Count = 10) -> list[tuple[str, float]]:
@@ -320,7 +334,7 @@ class CircuitFaithfulness(PairMeasurement[CircuitFaithfulnessResult]):
         ranking: By `signed` scores, or by `absolute` ones.
         points: Number of points of the path of EAP-IG.
         variant: Points of EAP-IG's `paper`, or of its `reference` code.
-        draws: Number of random sets of each size.
+        draws: Number of random sets of each size; sets of edges are connected.
         seed: Seed of the halves and the random sets.
 
     Raises:
@@ -375,9 +389,12 @@ class CircuitFaithfulness(PairMeasurement[CircuitFaithfulnessResult]):
                 f"fractions={grid} must lie above 0 and be at most 1, in increasing order without duplicates."
             )
         if isinstance(self.circuit, Circuit):
-            self.circuit.check(model.info)
+            edges = self.granularity == "edges"
+            self.circuit.check(model.info, parallel=edges and _is_parallel(model, data))
         if self._in_halves:
             _ = split(data, self.seed)
+        if self.ablation == "mean":
+            _ = Places.of(*data)
         if self.granularity == "edges":
             check_edges(model)
             check_separate(model, data[0])
@@ -418,7 +435,7 @@ class CircuitFaithfulness(PairMeasurement[CircuitFaithfulnessResult]):
     ) -> Steps[CircuitFaithfulnessResult]:
         """Scores, what ablated components write, then every circuit and random set."""
         first, test = self._parts(data)
-        parallel = is_parallel(Segment.build(model, data[0][:1], [0]))
+        parallel = _is_parallel(model, data)
         parts = Components.of(model.info, self.granularity, parallel=parallel)
         circuit = self.circuit
         if not isinstance(circuit, Circuit):
@@ -430,17 +447,18 @@ class CircuitFaithfulness(PairMeasurement[CircuitFaithfulnessResult]):
             circuit = Circuit(
                 "edges" if edges else "nodes", values.double().mean(0), origin="EAP-IG"
             )
-        (answers, reference), *read = yield self.passes(model, data)
-        stored = self._stored(test, first, [values for _, values in read])
         sets = Sets.of(
             parts,
             circuit,
+            model.info,
             fraction=self.fraction,
             fractions=self.fractions,
             ranking=self.ranking,
             draws=self.draws,
             seed=self.seed,
         )
+        (answers, reference), *read = yield self.passes(model, data)
+        stored = self._stored(test, first, [values for _, values in read])
         runs = Runs(model.info, parts, stored, parallel)
         runs.add(sets.every)
         layout = FewRows(model, test[0]) if parts.granularity == "edges" else None
@@ -499,6 +517,9 @@ class CircuitFaithfulness(PairMeasurement[CircuitFaithfulnessResult]):
             at=sets.at,
             components=parts.names,
             chosen=tuple(parts.names[i] for i in sets.circuit.nonzero().flatten().tolist()),
+            before_pruning=sets.before_pruning,
+            overlap=sets.overlap,
+            acting=sets.acting,
             scores=parts.scores(circuit),
             granularity=self.granularity,
             ablation=self.ablation,
@@ -507,6 +528,10 @@ class CircuitFaithfulness(PairMeasurement[CircuitFaithfulnessResult]):
             selected=selected if self.circuit is None else 0,
             unlike=unlike(*data),
         )
+
+
+def _is_parallel(model: LanguageModel, data: Pair) -> bool:
+    return is_parallel(Segment.build(model, data[0][:1], [0]))
 
 
 circuit_faithfulness = door(

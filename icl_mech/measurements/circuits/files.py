@@ -6,6 +6,9 @@
 * ACDC: JSON list of `[[receiver, index, sender, index], score]` with hook names of TransformerLens, as its `save_edges`
   pickles it. Pickled files are rejected: reading one runs the code in it.
 
+Scores are finite numbers; only the nodes of EAP-IG may have NaN, which it writes where it scored none. Edges that no model of
+this depth has (such as `m2->m0`) are rejected.
+
 EAP-IG gives every query head its own edges to keys and values; where heads share these, the scores of a group are added,
 and an edge is in the circuit if it is for any of them.
 """
@@ -13,19 +16,21 @@ and an edge is in the circuit if it is for any of them.
 import json
 import re
 from collections.abc import Iterable, Mapping
+from math import isfinite, isnan
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import torch
 
 from icl_mech._typing import Tensor
-from icl_mech.checking import shown
+from icl_mech.checking import Called, checked, shown
 from icl_mech.errors import RunError
-from icl_mech.measurements.causal.tracing import reader_names, writer_names
+from icl_mech.measurements.causal.tracing import edges_of, reader_names, writer_names
 from icl_mech.measurements.circuits.graph import Circuit, Components
 from icl_mech.models import ModelInfo, adapt
 
 NEEDED = ("cfg", "nodes", "edges")
+TENSORS = ("cfg", "src_nodes", "dst_nodes", "edges_scores", "edges_in_graph", "nodes_in_graph")
 SIZES = ("n_layers", "n_heads", "d_model")
 
 Pair = tuple[str, str]
@@ -48,7 +53,10 @@ class Entry(NamedTuple):
     kept: bool | None
 
 
-def read_circuit(path: str | Path, model: object) -> Circuit:
+@checked(RunError)
+def read_circuit(
+    path: Annotated[str | Path, Called("the path of a circuit's JSON or .pt file")], model: object
+) -> Circuit:
     """Read a circuit that another tool has written.
 
     Args:
@@ -56,10 +64,14 @@ def read_circuit(path: str | Path, model: object) -> Circuit:
         model: The model it belongs to, or its `ModelInfo`.
 
     Raises:
-        RunError: no such file, a format that is not one of these, names the model does not have, or sizes of another
-            model.
+        RunError: no such file, a format that is not one of these, a damaged file, names or edges the model does not have,
+            scores that are not finite, or sizes of another model.
     """
     place, info = Path(path), model if isinstance(model, ModelInfo) else adapt(model).info
+    if place.is_dir():
+        raise RunError(
+            f"{str(path)!r} is a folder; give the path of a circuit's JSON or .pt file in it."
+        )
     if not place.is_file():
         raise RunError(
             f"There is no file {str(path)!r}; give the path of a circuit's JSON or .pt file."
@@ -71,20 +83,25 @@ def read_circuit(path: str | Path, model: object) -> Circuit:
         )
     document = _tensors(place) if place.suffix == ".pt" else _json(place)
     if isinstance(document, Mapping) and "cfg" in document:
-        missing = [name for name in NEEDED if not isinstance(document.get(name), Mapping)]
-        if missing:
-            raise RunError(
-                f"{place.name} has no {missing[0]!r}; EAP-IG writes {', '.join(NEEDED)}."
-            )
+        for name in NEEDED:
+            if name not in document:
+                raise RunError(f"{place.name} has no {name!r}; EAP-IG writes {', '.join(NEEDED)}.")
+            if not isinstance(document[name], Mapping):
+                raise RunError(
+                    f"{name!r} in {place.name} is {shown(document[name])}; expected a mapping, as EAP-IG writes it."
+                )
         _check_sizes(document["cfg"], info, place.name)
-        edges = [_of_graph(name, entry, place.name) for name, entry in document["edges"].items()]
+        edges = [_of_graph(name, entry, place.name, 2) for name, entry in document["edges"].items()]
         nodes = [
-            _of_graph(name, entry, place.name)
+            _of_graph(name, entry, place.name, 1)
             for name, entry in document["nodes"].items()
             if name != "logits"
         ]
         scored_nodes = any(entry.score is not None for entry in nodes)
-        return _circuit(nodes if scored_nodes or not edges else edges, info, place.name)
+        used = nodes if scored_nodes or not edges else edges
+        if not used:
+            raise RunError(f"{place.name} holds no node and no edge; expected those of a model.")
+        return _circuit(used, info, place.name, bool(document["cfg"].get("parallel_attn_mlp")))
     if isinstance(document, Mapping):
         entries = [
             Entry(name, _of_auto_circuit(name), _score(score, name), None)
@@ -106,8 +123,13 @@ def read_circuit(path: str | Path, model: object) -> Circuit:
     return _circuit(entries, info, place.name)
 
 
+@checked(RunError)
 def write_circuit(
-    circuit: Circuit, path: str | Path, model: object, *, parallel: bool = False
+    circuit: Annotated[Circuit, Called("a Circuit, as read_circuit returns")],
+    path: str | Path,
+    model: object,
+    *,
+    parallel: bool = False,
 ) -> Path:
     """Write a circuit as the JSON that EAP-IG and MIB read.
 
@@ -121,10 +143,10 @@ def write_circuit(
         parallel: The MLP of a block does not see the output of its attention.
 
     Raises:
-        RunError: a circuit of another model.
+        RunError: not a circuit, one of another model, an edge the model does not have, or a path that cannot be written.
     """
     info = model if isinstance(model, ModelInfo) else adapt(model).info
-    circuit.check(info)
+    circuit.check(info, parallel=parallel)
     cfg = {
         "n_layers": info.n_layers,
         "n_heads": info.n_heads,
@@ -140,7 +162,10 @@ def write_circuit(
         if circuit.level == "nodes":
             nodes[name] = _entry(circuit.scores, circuit.kept, row)
     place = Path(path)
-    place.write_text(json.dumps({"cfg": cfg, "nodes": nodes, "edges": edges}), encoding="utf-8")
+    try:
+        place.write_text(json.dumps({"cfg": cfg, "nodes": nodes, "edges": edges}), encoding="utf-8")
+    except OSError as error:
+        raise RunError(f"{str(path)!r} cannot be written: {error}.") from error
     return place
 
 
@@ -175,34 +200,73 @@ def _tensors(place: Path) -> dict[str, Any]:
     """A `.pt` file of EAP-IG as the mapping of its JSON."""
     try:
         held = torch.load(place, weights_only=True)
-        sources, readers = held["src_nodes"], held["dst_nodes"]
-        scores, kept = held["edges_scores"].tolist(), held["edges_in_graph"].tolist()
-        nodes = held["nodes_in_graph"].tolist()
-        by_node = held.get("nodes_scores")
     except Exception as error:
         raise RunError(
-            f"{place.name} is not a graph that EAP-IG wrote (cfg, src_nodes, dst_nodes, edges_scores, edges_in_graph, "
-            f"nodes_in_graph): {error}."
+            f"{place.name} cannot be read as tensors ({type(error).__name__}); it is damaged, or not a graph that EAP-IG "
+            f"wrote ({', '.join(TENSORS)})."
         ) from error
-    info_of = {
-        name: {"in_graph": kept_node} for name, kept_node in zip(sources, nodes, strict=True)
+    if not isinstance(held, Mapping):
+        raise RunError(
+            f"{place.name} holds {shown(held)}; expected a graph of EAP-IG ({', '.join(TENSORS)})."
+        )
+    for name in TENSORS:
+        if name not in held:
+            raise RunError(f"{place.name} has no {name!r}; EAP-IG writes {', '.join(TENSORS)}.")
+    if not isinstance(held["cfg"], Mapping):
+        raise RunError(
+            f"'cfg' in {place.name} is {shown(held['cfg'])}; expected a mapping, as EAP-IG writes it."
+        )
+    sources, readers = (_names(held, name, place.name) for name in ("src_nodes", "dst_nodes"))
+    size = [len(sources), len(readers)]
+    scores, kept = (
+        _entries(held, name, size, place.name) for name in ("edges_scores", "edges_in_graph")
+    )
+    nodes = {
+        name: {"in_graph": bool(inside)}
+        for name, inside in zip(
+            sources, _entries(held, "nodes_in_graph", size[:1], place.name), strict=True
+        )
     }
-    if by_node is not None:
-        for name, score in zip(sources, by_node.tolist(), strict=True):
-            info_of[name]["score"] = score
+    if held.get("nodes_scores") is not None:
+        by_node = _entries(held, "nodes_scores", size[:1], place.name)
+        for name, score in zip(sources, by_node, strict=True):
+            nodes[name]["score"] = score
     edges = {
         f"{source}->{reader}": {"score": scores[row][column], "in_graph": kept[row][column]}
         for row, source in enumerate(sources)
         for column, reader in enumerate(readers)
         if _precedes(source, reader, bool(held["cfg"].get("parallel_attn_mlp")))
     }
-    return {"cfg": dict(held["cfg"]), "nodes": info_of, "edges": edges}
+    return {"cfg": held["cfg"], "nodes": nodes, "edges": edges}
+
+
+def _names(held: Mapping[str, Any], name: str, file: str) -> list[str]:
+    """Names of nodes, each once."""
+    names = held[name]
+    if not isinstance(names, list | tuple) or len({*map(str, names)}) < len(names):
+        raise RunError(f"{name!r} in {file} is {shown(names)}; expected a list of different names.")
+    for node in names:
+        _ = _from_graph(str(node), str(node))
+    return [*map(str, names)]
+
+
+def _entries(held: Mapping[str, Any], name: str, size: list[int], file: str) -> list[Any]:
+    """The numbers of a tensor with an entry for each node, or each pair of them."""
+    tensor = held[name]
+    if not isinstance(tensor, Tensor) or list(tensor.shape) != size:
+        raise RunError(
+            f"{name!r} in {file} is {shown(tensor)}; expected a tensor with the axes {size}, as many as there are nodes "
+            "(src_nodes, dst_nodes)."
+        )
+    return tensor.tolist()
 
 
 def _precedes(source: str, reader: str, parallel: bool) -> bool:
     """True if EAP-IG's graph has an edge between these."""
     if source == "input" or reader == "logits":
         return True
+    if source == "logits" or reader == "input":
+        return False
     layer, later = (int(re.findall(r"\d+", name)[0]) for name in (source, reader))
     within = layer == later and source[0] == "a" and reader[0] == "m" and not parallel
     return layer < later or within
@@ -220,10 +284,13 @@ def _check_sizes(cfg: Mapping[str, Any], info: ModelInfo, name: str) -> None:
 def _score(value: object, name: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise RunError(f"The score of {name!r} is {shown(value)}; expected a number.")
+    if not isfinite(value):
+        raise RunError(f"The score of {name!r} is {shown(value)}; expected a finite number.")
     return float(value)
 
 
-def _of_graph(name: str, entry: object, file: str) -> Entry:
+def _of_graph(name: str, entry: object, file: str, parts: int) -> Entry:
+    """A node or an edge of EAP-IG, which have one part and two."""
     if isinstance(entry, bool):
         entry = {"in_graph": entry}
     if not isinstance(entry, Mapping) or not ("score" in entry or "in_graph" in entry):
@@ -233,10 +300,17 @@ def _of_graph(name: str, entry: object, file: str) -> Entry:
             f"{file} has circuits of single neurons; only nodes and edges are supported."
         )
     score = entry.get("score")
+    if parts == 1 and isinstance(score, float) and isnan(score):
+        score = None
     kept = entry.get("in_graph")
+    where = tuple(_from_graph(part, name) for part in name.split("->"))
+    if len(where) != parts:
+        raise RunError(
+            f"{name!r} in {file} has {len(where)} parts joined by '->'; a node has one, and an edge two."
+        )
     return Entry(
         name,
-        tuple(_from_graph(part, name) for part in name.split("->")),
+        where,
         None if score is None else _score(score, name),
         None if kept is None else bool(kept),
     )
@@ -341,7 +415,7 @@ def _of_hook(hook: str, index: object) -> str | None:
     return None
 
 
-def _circuit(entries: list[Entry], info: ModelInfo, origin: str) -> Circuit:
+def _circuit(entries: list[Entry], info: ModelInfo, origin: str, parallel: bool = False) -> Circuit:
     """The circuit of entries that are all nodes, or all edges."""
     edges = len(entries[0].where) == 2
     writers = {name: row for row, name in enumerate(writer_names(info))}
@@ -349,6 +423,7 @@ def _circuit(entries: list[Entry], info: ModelInfo, origin: str) -> Circuit:
     sizes = (len(writers), len(readers)) if edges else (len(writers),)
     scores = torch.full(sizes, torch.nan, dtype=torch.float64)
     kept = torch.zeros(sizes, dtype=torch.bool)
+    possible = edges_of(info, parallel=parallel) if edges else torch.ones(sizes, dtype=torch.bool)
     for entry in entries:
         try:
             columns = [readers[_shared(reader, info)] for reader in entry.where[1:]]
@@ -358,6 +433,11 @@ def _circuit(entries: list[Entry], info: ModelInfo, origin: str) -> Circuit:
                 f"{entry.name!r} in {origin} does not exist in {info.name!r}, which has {info.n_layers} layers with "
                 f"{info.n_heads} heads each."
             ) from error
+        if not bool(possible[place]):
+            raise RunError(
+                f"{entry.name!r} in {origin} is no edge of {info.name!r}{' with parallel blocks' if parallel else ''}: an "
+                "edge leads from a node to a later one that sees its output."
+            )
         if entry.score is not None:
             scores[place] = scores[place].nan_to_num(0.0) + entry.score
         kept[place] |= bool(entry.kept)

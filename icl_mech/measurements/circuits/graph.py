@@ -72,11 +72,11 @@ class Circuit:
             kept[names.index(head_name(head))] = True
         return cls("nodes", kept=kept, origin="heads")
 
-    def check(self, info: ModelInfo) -> None:
-        """Reject a circuit of another model.
+    def check(self, info: ModelInfo, *, parallel: bool = False) -> None:
+        """Reject a circuit of another model; `parallel` as in `tracing.edges_of`.
 
         Raises:
-            RunError: says which sizes differ.
+            RunError: says which sizes differ, or names an edge in the circuit that the model does not have.
         """
         sizes = [len(writer_names(info))]
         if self.level == "edges":
@@ -87,14 +87,26 @@ class Circuit:
                     f"The circuit has the axes {list(tensor.shape)}, but {info.name!r} needs {sizes} "
                     "(writers, and readers of edges). It belongs to another model."
                 )
+        if self.level == "nodes":
+            return
+        scored = [] if self.scores is None else [self.scores.nan_to_num(0.0) != 0]
+        used = torch.stack([*scored, *([] if self.kept is None else [self.kept])]).any(0)
+        absent = (used & ~edges_of(info, parallel=parallel)).nonzero().tolist()
+        if absent:
+            writer, reader = writer_names(info)[absent[0][0]], reader_names(info)[absent[0][1]]
+            raise RunError(
+                f"The circuit has the edge '{writer} > {reader}', but {info.name!r} has no such edge"
+                + (": the MLP of a block does not see its heads." if parallel else ".")
+                + " Leave it out (kept=False, and a score of 0 or NaN)."
+            )
 
     def of_nodes(self) -> "Circuit":
-        """The same circuit by node: the sum of a node's edge scores, and the nodes with an edge in the circuit."""
+        """The same circuit by node: the sum of a node's edge scores (NaN without any), and the nodes with an edge in it."""
         if self.level == "nodes":
             return self
         return Circuit(
             "nodes",
-            None if self.scores is None else self.scores.nansum(1),
+            None if self.scores is None else _sums(self.scores),
             None if self.kept is None else self.kept.any(1),
             self.origin,
         )
@@ -112,6 +124,11 @@ class Circuit:
             "chosen": chosen,
             "digest": digest.hexdigest()[:32],
         }
+
+
+def _sums(scores: Float[Tensor, "writer reader"]) -> Float[Tensor, " writer"]:
+    """Sum of the scores in each row; NaN where there is none."""
+    return scores.nansum(1).where(~scores.isnan().all(1), torch.nan)
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,7 +197,7 @@ class Components:
         """The chosen edges that lie on a path of chosen edges from the embedding to the logits; nodes as they are."""
         if self.granularity != "edges":
             return chosen
-        owner = _owners(info)
+        owner = owners(info)
         kept = self.laid(chosen)
         while True:
             entered = (owner & kept.any(0)).any(1)
@@ -194,7 +211,7 @@ class Components:
             kept = pruned
 
 
-def _owners(info: ModelInfo) -> Bool[Tensor, "writer reader"]:
+def owners(info: ModelInfo) -> Bool[Tensor, "writer reader"]:
     """True where a reader is an input of the node; shared keys and values are inputs of every head of their group."""
     readers = reader_names(info)
     shared = info.n_heads // info.n_kv_heads
@@ -218,14 +235,3 @@ def top(
     chosen = torch.zeros(len(scores), dtype=torch.bool)
     chosen[order[:count]] = True
     return chosen
-
-
-def random_sets(total: int, count: int, draws: int, seed: int) -> list[Bool[Tensor, " component"]]:
-    """Sets of `count` components drawn uniformly without replacement."""
-    drawn = []
-    for draw in range(draws):
-        generator = torch.Generator().manual_seed(seed + 7919 * draw + 104729 * count)
-        chosen = torch.zeros(total, dtype=torch.bool)
-        chosen[torch.randperm(total, generator=generator)[:count]] = True
-        drawn.append(chosen)
-    return drawn

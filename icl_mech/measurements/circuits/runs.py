@@ -9,7 +9,8 @@ from icl_mech._typing import Bool, Float, Tensor
 from icl_mech.errors import RunError
 from icl_mech.interventions import Intervention
 from icl_mech.measurements.circuits.ablated import ReplaceEdges, ReplaceNodes, Stored
-from icl_mech.measurements.circuits.graph import Circuit, Components, Ranking, random_sets, top
+from icl_mech.measurements.circuits.graph import Circuit, Components, Ranking, top
+from icl_mech.measurements.circuits.random_sets import random_sets
 from icl_mech.models import ModelInfo
 
 Chosen = Bool[Tensor, " component"]
@@ -22,10 +23,14 @@ SAME = 1e-3
 class Sets:
     """A circuit, random sets of its size, and for scores the sets of the curve with theirs.
 
+    All sets of edges are connected: edges on no path from the embedding to the logits are left out, and random sets have as
+    many edges as then remain.
+
     Attributes:
         circuit: The circuit.
         random: Random sets of its size.
-        sizes: Sizes of the curve, each once.
+        before_pruning: Number of its components, also of edges that are left out.
+        sizes: Sizes of the curve, each once, before edges are left out.
         at: Index of each fraction in `sizes`.
         curve: The components with the largest scores, by size.
         random_curve: Random sets, by size and draw.
@@ -33,6 +38,7 @@ class Sets:
 
     circuit: Chosen
     random: Sequence[Chosen]
+    before_pruning: int
     sizes: tuple[int, ...] = ()
     at: tuple[int, ...] = ()
     curve: Sequence[Chosen] = ()
@@ -43,6 +49,7 @@ class Sets:
         cls,
         parts: Components,
         circuit: Circuit,
+        info: ModelInfo,
         *,
         fraction: float,
         fractions: Sequence[float],
@@ -53,7 +60,7 @@ class Sets:
         """The sets for a circuit; fields as in `CircuitFaithfulness`.
 
         Raises:
-            RunError: a circuit without a component at this granularity.
+            RunError: a circuit without a component at this granularity, or without a path of edges.
         """
         total, scores, kept = len(parts), parts.scores(circuit), parts.kept(circuit)
         if kept is None:
@@ -63,19 +70,40 @@ class Sets:
             raise RunError(
                 f"The circuit has no component among the {parts.granularity} of the model; it would be empty."
             )
-        random = random_sets(total, int(kept.sum()), draws, seed)
+        chosen = parts.connected(kept, info)
+        if circuit.kept is not None and not bool(chosen.any()):
+            raise RunError(
+                f"None of the {int(kept.sum())} edges of the circuit lies on a path of its edges from the embedding to the "
+                "logits, so kept alone it is empty. Give edges that form such a path, or use granularity='nodes' or 'heads'."
+            )
+
+        def control(like: Chosen) -> list[Chosen]:
+            return random_sets(parts, info, int(like.sum()), draws, seed)
+
         if scores is None:
-            return cls(kept, random)
+            return cls(chosen, control(chosen), int(kept.sum()))
         counts = [int(f * total) for f in fractions]
         sizes = tuple(sorted(set(counts)))
+        curve = [parts.connected(top(scores, size, ranking), info) for size in sizes]
         return cls(
-            kept,
-            random,
+            chosen,
+            control(chosen),
+            int(kept.sum()),
             sizes,
             tuple(sizes.index(count) for count in counts),
-            [top(scores, size, ranking) for size in sizes],
-            [random_sets(total, size, draws, seed) for size in sizes],
+            curve,
+            [control(kept_alone) for kept_alone in curve],
         )
+
+    @property
+    def acting(self) -> tuple[int, ...]:
+        """Number of components in each set of the curve."""
+        return tuple(int(chosen.sum()) for chosen in self.curve)
+
+    @property
+    def overlap(self) -> tuple[int, ...]:
+        """Number of components that each random set shares with the circuit."""
+        return tuple(int((self.circuit & drawn).sum()) for drawn in self.random)
 
     @property
     def every(self) -> list[Chosen]:

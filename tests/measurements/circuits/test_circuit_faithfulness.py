@@ -1,13 +1,25 @@
 """Circuits: plain Hugging Face, identities, and planted heads."""
 
+import re
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from torch.testing import assert_close
 
 import icl_mech as icl
-from icl_mech import Example, Task, Template, build_prompt_pairs, circuit_faithfulness
+from icl_mech import (
+    Example,
+    PromptBatch,
+    Task,
+    Template,
+    build_prompt_pairs,
+    build_prompts,
+    circuit_faithfulness,
+)
 from icl_mech.engine import common_prefix
+from icl_mech.errors import PromptError, RunError
 from icl_mech.measurements.base import Options
 from icl_mech.measurements.circuits.ablated import Stored
 from icl_mech.measurements.circuits.alignment import aligned, margin, split
@@ -16,8 +28,12 @@ from icl_mech.measurements.circuits.edge_scores import eap_ig, points
 from icl_mech.measurements.circuits.graph import Circuit, Components
 from icl_mech.models import adapt
 from icl_mech.planted.heads import FALSE_INDUCTION_HEADS, FUNCTION_VECTOR_HEADS, INDUCTION_HEADS
+from icl_mech.results.words import Words as File
 from tests.measurements.circuits.explicit import Explicit
+from tests.said import Words
 from tests.tiny import tiny_hf, tiny_model
+
+WORDS = Words(__file__)
 
 TEXTS = (
     "good film", "a Business story", "World Sports", "bad", "a nice Answer to it", "boring", "the movie was good",
@@ -330,6 +346,51 @@ def test_alignment_of_unequal_spans():
     assert torch.equal(rows[0, : len(true[0])], torch.arange(len(true[0])))
 
 
+def test_the_word_that_another_query_leads_to():
+    """Choices differ by prompt: the counterfactual's right word is looked up among those of the clean prompt."""
+    prompts = build_prompts(TASK, tiny_model("gpt2"), shots=1, n=3)
+
+    def with_choices(*names):
+        rows = [
+            replace(
+                prompt,
+                kind="choices",
+                label_words=tuple((300 + ord(letter),) for letter in letters),
+                labels=tuple(letters),
+                answer=0,
+                false_answer=None,
+            )
+            for prompt, letters in zip(prompts, names, strict=True)
+        ]
+        return PromptBatch(tuple(rows))
+
+    clean = with_choices("abc", "abc", "abc")
+    other = with_choices("cab", "dab", "abc")
+    logits = torch.tensor([[1.0, 2.0, 4.0]] * 3)
+    # c is scored; d is not, and a is right: the mean of the others.
+    assert margin(logits, clean, other).tolist() == [1 - 4, 1 - 3, 1 - 3]
+    taught = PromptBatch(tuple(replace(prompt, false_answer=2) for prompt in other))
+    assert margin(logits, clean, taught).tolist() == [1 - 2, 1 - 2, 1 - 4]
+
+
+@pytest.mark.parametrize("circuit", [None, [(0, 1)]])
+def test_means_of_different_roles_are_refused_before_anything_runs(circuit, monkeypatch):
+    model = tiny_model("gpt2")
+    pairs = [build_prompt_pairs(TASK, model, shots=shots, n=8, seed=0) for shots in (1, 2)]
+    mixed = [
+        PromptBatch((*pairs[0][side][[0, 1, 2, 3]], *pairs[1][side][[4, 5, 6, 7]]))
+        for side in (0, 1)
+    ]
+
+    def runs(*args, **options):
+        raise AssertionError(args)
+
+    monkeypatch.setattr(f"{CircuitFaithfulness.__module__}.eap_ig", runs)
+    monkeypatch.setattr(CircuitFaithfulness, "passes", runs)
+    with pytest.raises(PromptError, match="ablation='mean'"):
+        circuit_faithfulness(model, *mixed, circuit=circuit, ablation="mean", draws=2)
+
+
 def test_planted_heads_carry_what_demonstrations_change():
     model = icl.planted_model(circuit="heads")
     pair = icl.build_prompt_pairs(icl.planted_task(), model, shots=1, n=24)
@@ -393,3 +454,30 @@ def test_an_error_in_the_mixture_shows():
         model, *pair, circuit=Circuit("edges", kept=parts.laid(one)), granularity="edges", draws=1
     )
     assert float((less.alone - whole.plain).abs().max()) > 1e-2
+
+
+def test_edges_that_parallel_blocks_do_not_have():
+    model = tiny_model("neox")
+    info = adapt(model).info
+    kept = Components.of(info, "edges").mask
+    with pytest.raises(RunError, match=r"0\.0 > mlp 0"):
+        circuit_faithfulness(
+            model, *pair_of(model), circuit=Circuit("edges", kept=kept), granularity="edges"
+        )
+
+
+def test_said():
+    model = icl.planted_model(circuit="heads")
+    pair = icl.build_prompt_pairs(icl.planted_task(), model, shots=1, n=24)
+    result = circuit_faithfulness(model, *pair, fraction=9 / 28, draws=2)
+    above = result.empty + (result.plain - result.empty) * 3.4e-8
+    nearly = result.empty + (result.plain - result.empty) * 0.99996
+    result = replace(
+        result, alone=nearly, random_alone=above[:, None].expand(-1, 2), cut=above, random_cut=nearly[:, None].expand(-1, 2)
+    )  # fmt: skip
+    said = File("circuit_faithfulness").say("circuit_answer", result=result)
+    WORDS(said, "circuit")
+    assert not re.search(r"0\.9999|e[−-]\d|undefined", said + result.summary())
+    flat = replace(result, plain=result.empty)
+    assert not flat.has_gap
+    WORDS.exactly(File("circuit_faithfulness").say("faithfulness_answer", result=flat), "no_gap")

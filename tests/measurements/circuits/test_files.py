@@ -8,9 +8,9 @@ import torch
 from torch.testing import assert_close
 
 from icl_mech import read_circuit, write_circuit
-from icl_mech.errors import RunError
+from icl_mech.errors import IclMechError, RunError
 from icl_mech.measurements.causal.tracing import reader_names, writer_names
-from icl_mech.measurements.circuits.graph import Components
+from icl_mech.measurements.circuits.graph import Circuit, Components, top
 from icl_mech.models import adapt
 from tests.said import Words
 from tests.tiny import tiny_model
@@ -200,14 +200,26 @@ def test_refusals(infos, tmp_path):
         "score": {**whole, "edges": {"a0.h1->m2": {"score": "high"}}},
         "head": {**whole, "edges": {"a0.h9->m2": {"score": 1.0}}},
         "neurons": {**whole, "edges": {"a0.h1->m2": {"score": 1.0, "neurons": [1]}}},
+        "three": {**whole, "edges": {"input->m0->logits": {"score": 1.0}}},
+        "edge_as_node": {**whole, "nodes": {"input->m0": {"score": 1.0}}},
+        "node_as_edge": {**whole, "edges": {"m0": {"score": 1.0}}},
+        "backwards": {**whole, "edges": {"m2->m0": {"score": 1.0}}},
+        "same_layer": ["A1.0->A1.1.Q"],
+        "parallel": {**graph(info, parallel=True), "edges": {"a1.h0->m1": {"in_graph": True}}},
+        "nothing": {**whole, "nodes": {}, "edges": {}},
+        "nan": {"A0.1->MLP 2": float("nan")},
+        "infinite": {**whole, "edges": {"a0.h1->m2": {"score": float("inf")}}},
+        "cfg": {**whole, "cfg": ["n_layers"]},
         "auto": {"A0.1": 3.0},
         "acdc": [[["blocks.2.hook_mlp_in"], 0.5]],
         "empty": [],
     }
+    named = {"backwards": "m2->m0", "parallel": "a1.h0->m1", "three": "input->m0->logits"}
     for name, document in wrong.items():
         path.write_text(json.dumps(document))
-        with WORDS.raises(RunError, name):
+        with WORDS.raises(RunError, name) as caught:
             read_circuit(path, info)
+        assert named.get(name, "") in str(caught.value)
     pickled = tmp_path / "edges.pkl"
     pickled.write_bytes(pickle.dumps([]))
     with WORDS.raises(RunError, "pickle"):
@@ -215,3 +227,102 @@ def test_refusals(infos, tmp_path):
     torch.save({"a": 1}, tmp_path / "bad.pt")
     with WORDS.raises(RunError, "tensors"):
         read_circuit(tmp_path / "bad.pt", info)
+    with WORDS.raises(RunError, "folder"):
+        read_circuit(tmp_path, info)
+    with WORDS.raises(RunError, "no_path"):
+        read_circuit(None, info)
+    with WORDS.raises(RunError, "no_model"):
+        read_circuit("circuit.json")
+    with pytest.raises(IclMechError):
+        read_circuit(path, None)
+
+
+def tensors(info):
+    """A small file of tensors that is right."""
+    sources = [
+        "input",
+        *(f"a{layer}.h{h}" for layer in range(3) for h in range(4)),
+        "m0",
+        "m1",
+        "m2",
+    ]
+    readers = [
+        *(f"a{layer}.h{h}<q>" for layer in range(3) for h in range(4)),
+        "m0",
+        "m1",
+        "m2",
+        "logits",
+    ]
+    size = len(sources), len(readers)
+    return {
+        "cfg": graph(info)["cfg"],
+        "src_nodes": sources,
+        "dst_nodes": readers,
+        "edges_scores": torch.ones(size),
+        "edges_in_graph": torch.ones(size, dtype=torch.bool),
+        "nodes_in_graph": torch.ones(len(sources), dtype=torch.bool),
+    }
+
+
+def test_damaged_tensors(infos, tmp_path):
+    info, path = infos["gpt2"], tmp_path / "graph.pt"
+    whole = tensors(info)
+    torch.save(whole, path)
+    assert int(read_circuit(path, info).kept.sum()) > 20
+    wrong = {
+        "pt_nodes": {"nodes_in_graph": torch.ones(5)},
+        "pt_node_scores": {"nodes_scores": torch.ones(5)},
+        "pt_edges": {"edges_scores": torch.ones(3, 3)},
+        "pt_chosen": {"edges_in_graph": [True]},
+        "pt_cfg": {"cfg": [1]},
+        "pt_source": {"src_nodes": ["foo", *whole["src_nodes"][1:]]},
+        "pt_reader": {"dst_nodes": [*whole["dst_nodes"][:-1], "foo"]},
+        "pt_names": {"dst_nodes": 3},
+        "pt_twice": {"src_nodes": [*whole["src_nodes"][:-1], "input"]},
+    }
+    for name, changed in wrong.items():
+        torch.save({**whole, **changed}, path)
+        with WORDS.raises(RunError, name):
+            read_circuit(path, info)
+    path.write_bytes(b"e")
+    with WORDS.raises(RunError, "pt_bytes"):
+        read_circuit(path, info)
+    torch.save([1], path)
+    with WORDS.raises(RunError, "pt_list"):
+        read_circuit(path, info)
+
+
+def test_nodes_without_a_score(infos, tmp_path):
+    """EAP-IG writes NaN for nodes that it did not score."""
+    info, path = infos["gpt2"], tmp_path / "nodes.json"
+    document = graph(info)
+    for node in document["nodes"].values():
+        node["score"] = float("nan")
+    path.write_text(json.dumps(document))
+    assert read_circuit(path, info).level == "edges"
+    document["nodes"]["m1"]["score"] = 2.0
+    path.write_text(json.dumps(document))
+    circuit = read_circuit(path, info)
+    assert circuit.level == "nodes"
+    assert int((~circuit.scores.isnan()).sum()) == 1
+
+
+def test_refused_to_write(infos, tmp_path):
+    info = infos["gpt2"]
+    with WORDS.raises(RunError, "no_circuit"):
+        write_circuit([(0, 1)], tmp_path / "ours.json", info)
+    circuit = Circuit.of_heads([(0, 1)], info)
+    with WORDS.raises(RunError, "not_written"):
+        write_circuit(circuit, tmp_path / "none" / "ours.json", info)
+    kept = torch.zeros(16, 40, dtype=torch.bool)
+    kept[place(info, "0.1", "mlp 0")] = True
+    with WORDS.raises(RunError, "no_edge"):
+        write_circuit(Circuit("edges", kept=kept), tmp_path / "ours.json", info, parallel=True)
+
+
+def test_unscored_edges_give_no_score_to_a_node():
+    scores = torch.tensor([[1.0, float("nan")], [float("nan")] * 2, [-3.0, 1.0]])
+    by_node = Circuit("edges", scores).of_nodes().scores
+    assert by_node[[0, 2]].tolist() == [1.0, -2.0]
+    assert bool(by_node[1].isnan())
+    assert top(by_node, 2, "signed").tolist() == [True, False, True]
