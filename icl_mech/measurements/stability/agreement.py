@@ -285,11 +285,11 @@ def _usable(there: Bool[Tensor, "group run"]) -> Tensor:
 def too_many(k: int, heads: int) -> str:
     """Why so many top heads say nothing; empty if they are few enough.
 
-    With half of all heads, chance has every other head among the top k of most runs.
+    A head of random rank is among the top half in about half of the runs.
     """
     if 2 * k < heads:
         return ""
-    return f"k={k} is half of the {heads} heads or more, so that most recur by chance; give at most {(heads - 1) // 2}."
+    return f"k={k} is half of the {heads} heads or more, so that many recur by chance; give at most {(heads - 1) // 2}."
 
 
 def _of_heads(table: Table, about: dict[str, Any], *, k: int, within: Within, seed: int) -> Lines:
