@@ -5,7 +5,6 @@ from typing import Any
 
 from typing_extensions import Unpack
 
-from icl_mech.checking import Count, Natural
 from icl_mech.errors import PromptError
 from icl_mech.measurements.doors import with_options
 from icl_mech.measurements.generation.generate import Generate
@@ -19,12 +18,12 @@ def write_rationales(
     model: Any,
     prompts: PromptBatch,
     *,
-    max_new_tokens: Count = 48,
+    max_new_tokens: int = 48,
     do_sample: bool = False,
     temperature: float = 1.0,
-    top_k: Count | None = None,
+    top_k: int | None = None,
     top_p: float | None = None,
-    seed: Natural = 0,
+    seed: int = 0,
     **how: Unpack[How],
 ) -> PromptBatch:
     """The same prompts with rationales that the model writes after its queries.
