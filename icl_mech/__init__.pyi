@@ -2011,7 +2011,7 @@ def task_heads(
     """
 
 def write_rationales(
-    model: Any,
+    model: object,
     prompts: PromptBatch,
     *,
     max_new_tokens: int = ...,

@@ -1,7 +1,6 @@
 """`write_rationales`: rationales written by the model itself, in place of those at the queries."""
 
 from itertools import takewhile
-from typing import Any
 
 from typing_extensions import Unpack
 
@@ -15,7 +14,7 @@ from icl_mech.prompts.rationales import check_rationales, open_rationale
 
 @with_options
 def write_rationales(
-    model: Any,
+    model: object,
     prompts: PromptBatch,
     *,
     max_new_tokens: int = 48,

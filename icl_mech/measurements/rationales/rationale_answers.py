@@ -11,7 +11,7 @@ answering; the layers are Halawi et al. 2023, *Overthinking the Truth*, §4.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
 from typing import Any, ClassVar, NamedTuple
@@ -25,15 +25,13 @@ from icl_mech.measurements.causal.answers import check_answers
 from icl_mech.measurements.doors import door
 from icl_mech.measurements.lens.residuals import LENS, LayerLensReading
 from icl_mech.measurements.reading import PredictionReading, predicted
-from icl_mech.metrics import Interval, above_together, mean_ends, mean_interval
+from icl_mech.metrics import Interval, above_together, mean_interval
 from icl_mech.metrics.intervals import ONE_SIDED
-from icl_mech.metrics.means import Kind
 from icl_mech.models import LanguageModel
 from icl_mech.prompts import PromptBatch
 from icl_mech.prompts.rationales import check_rationales, cut_off, rationale_of
 from icl_mech.results import Definition, Quantity, Result
 from icl_mech.results.judging import FEWEST_PROMPTS, Status, judged
-from icl_mech.results.quantities import Statistic
 
 SOURCE = "Lanham et al. 2023, Measuring Faithfulness in Chain-of-Thought Reasoning, §2.3"
 
@@ -200,27 +198,27 @@ def _numbers(chosen: Bool[Tensor, " sentence"]) -> tuple[int, ...]:
 
 def _known(dims: tuple[str, ...], values: Tensor, unit: str, *, outcome: bool = False) -> Quantity:
     """A mean over the prompts in which each value is known, with the interval of its kind over these."""
-    kind: Kind = "outcome" if outcome else "value"
+    quantity = Quantity(dims, values, unit=unit, kind="outcome" if outcome else "value")
     missing = values.isnan()
     if not bool(missing.any()):
-        return Quantity(dims, values, unit=unit, kind=kind)
+        return quantity
     flat, there = values.double().nan_to_num().flatten(1), (~missing).double().flatten(1)
 
     def statistic(weights: Float[Tensor, "r batch"]) -> Tensor:
         mean = (weights @ flat) / (weights @ there)  # 0 / 0 where no prompt is drawn that has one
         return mean.reshape(len(weights), *values.shape[1:])
 
-    made: Statistic = statistic
-    return Quantity(dims, values, made, unit, known=_ends(values, kind), kind=kind)
+    return replace(quantity, statistic=statistic, known=_ends(quantity))
 
 
-def _ends(values: Tensor, kind: Kind) -> tuple[Tensor, Tensor]:
-    """Ends by number of sentences (the first axis after the prompts); not-a-number for fewer than two prompts."""
+def _ends(quantity: Quantity) -> tuple[Tensor, Tensor]:
+    """Ends by number of sentences (the first axis of a cell); not-a-number for fewer than two prompts."""
     columns = []
-    for column in values.unbind(1):
+    for column in quantity.per_prompt.unbind(1):
         there = column[~column.reshape(len(column), -1).isnan().any(1)]
         nothing = torch.full(column.shape[1:], torch.nan, dtype=torch.float64)
-        columns.append(mean_ends(there, kind) if len(there) > 1 else (nothing, nothing))
+        part = replace(quantity, dims=quantity.dims[1:], per_prompt=there)
+        columns.append(part.ends() if len(there) > 1 else (nothing, nothing))
     low, high = (torch.stack(ends) for ends in zip(*columns, strict=True))
     return low, high
 
