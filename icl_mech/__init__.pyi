@@ -58,7 +58,6 @@ from icl_mech.measurements.confusion.confusion import ConfusionResult
 from icl_mech.measurements.extraction.extraction import ExtractionResult
 from icl_mech.measurements.generation.generate import GenerateResult
 from icl_mech.measurements.generation.over_trust import OverTrust
-from icl_mech.measurements.generation.rationales import write_rationales as write_rationales
 from icl_mech.measurements.heads.ablation import AblationResult
 from icl_mech.measurements.heads.false_induction import FalseInductionResult
 from icl_mech.measurements.heads.head_attention import HeadAttentionResult
@@ -1864,7 +1863,7 @@ def rationale_use(
         prompts: With rationales and answers.
         layers: Layers in which attention is knocked out; None: all.
         mode: `mask` (before softmax) or `zero` (after).
-        draws: Number of draws of random edges; without any, nothing can be claimed.
+        draws: Number of draws of random edges; with fewer than two, nothing can be claimed.
         seed: Seed of draws, exchanged rationales and orders of sentences.
         interventions: Applied in every pass, before those of the measurement itself.
         batch_size: Maximum number of rows (prompts) of a pass, for each variant that is run.
@@ -1936,12 +1935,14 @@ def stability(
         prompts: Prompts from `build_prompts`, or the pair of `build_prompt_pairs`, as the repeated measurement takes them.
         of: The measurement that is repeated, or its name. It takes part with what it gives: a ranking of heads, a
             critical layer, a claim.
-        k: Number of top heads.
+        k: Number of top heads, less than half of all.
         over: What is varied, one at a time: the `seed` of demonstrations and queries, the `template`, the `label set`,
             or disjoint parts of the prompts (`subset`).
         seeds: Number of seeds, the given one included; a measurement with a `seed` is repeated with as many.
-        templates: Templates in addition to the given one; separator and narrative stay.
-        label_sets: Label words in addition to the given ones: `letters`, `numbers`, `nonsense`, or a word for each class.
+        templates: Templates in addition to the given one; separator and narrative stay. Of the defaults, those that give
+            equal prompts are left out.
+        label_sets: Label words in addition to the given ones: `letters`, `numbers`, `nonsense`, or a word for each class;
+            likewise.
         subsets: Number of subsets.
         quantity: The quantity by which heads are ranked; None: the measurement's main one.
         within: Heads that chance exchanges: those of one `layer` (stricter), or all of the `model`.
@@ -1954,8 +1955,9 @@ def stability(
         progress: Show a progress bar; None: only in a notebook or a terminal.
 
     Raises:
-        PromptError: prompts that were not drawn from a task (except for subsets), or variants that cannot be built.
-        RunError: no such measurement, or one that gives nothing to compare.
+        PromptError: prompts that were not drawn from a task (except for subsets), variants that cannot be built, or
+            listed ones that give equal prompts.
+        RunError: no such measurement, or one that gives nothing to compare; an axis with a single run; too many heads.
 
     Source: Méloux, Portet and Peyrard 2025.
     """
@@ -2006,4 +2008,47 @@ def task_heads(
         RunError: processed weights, too few heads, as many classes as the residual stream is wide, heads that do not exist.
 
     Source: Yang, Cho and Inoue 2025.
+    """
+
+def write_rationales(
+    model: object,
+    prompts: PromptBatch,
+    *,
+    max_new_tokens: int = ...,
+    do_sample: bool = ...,
+    temperature: float = ...,
+    top_k: int | None = ...,
+    top_p: float | None = ...,
+    seed: int = ...,
+    interventions: Sequence[Intervention] = ...,
+    batch_size: int | None = ...,
+    memory: str | int | None = ...,
+    path: Literal['auto', 'whole'] = ...,
+    progress: bool | None = ...,
+) -> PromptBatch:
+    r"""The same prompts with rationales that the model writes after its queries.
+
+    The text up to the rationale is continued by `Generate`, until it writes what follows a rationale in the
+    template (or its first line break), ends, or has `max_new_tokens` tokens. The prompt with the written text is then
+    tokenised as a whole; where the model writes nothing, the query has no rationale.
+
+    Args:
+        model: The model.
+        prompts: Prompts with rationales; those at the queries are not shown to the model.
+        max_new_tokens: Maximum length of a rationale.
+        do_sample: Sample tokens; else the top token is written (greedy).
+        temperature: Temperature the logits are divided by for sampling.
+        top_k: Sample only from this many top tokens.
+        top_p: Sample from the top tokens that together have this probability.
+        seed: Seed of the draws.
+        interventions: Applied in every pass, before those of the measurement itself.
+        batch_size: Maximum number of rows (prompts) of a pass, for each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of the free memory; prompts that do not fit are
+            rejected.
+        path: `auto`, or `whole`: every position of every prompt is computed.
+        progress: Show a progress bar; None: only in a notebook or a terminal.
+
+    Raises:
+        PromptError: prompts without rationales, or that cannot be rewritten; nothing written after any query.
+        RunError: as `generate`.
     """

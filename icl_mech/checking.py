@@ -215,7 +215,9 @@ def _any_of(given: object, kinds: Sequence[Any]) -> Any:
 def _entries(given: Any, origin: object, kinds: tuple[Any, ...]) -> Any:
     several = isinstance(given, Sequence) or hasattr(given, "tolist")
     if not several or isinstance(given, str | bytes) or getattr(given, "ndim", 1) == 0:
-        names = "a list of names" if _is_literal(kinds[0]) else "a list"
+        names = "a list"
+        if _is_literal(kinds[0]):
+            names = f"a list of names out of {', '.join(map(repr, get_args(kinds[0])))}"
         raise Misfit(f"; expected {names}.")
     values = given.tolist() if hasattr(given, "tolist") else list(given)
     if origin is tuple and kinds[-1] is not Ellipsis:

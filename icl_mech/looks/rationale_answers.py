@@ -33,7 +33,8 @@ def drawing(result: RationaleAnswersResult, show: str = "prefixes") -> LayerCurv
         torch.stack([getattr(samples, end).double() for samples in both])
         for end in ("values", "low", "high")
     )
-    chance = ((result.chance, f"chance {told(result.chance)}"),) if result.labels else ()
+    level = result.chance
+    chance = () if level is None else ((level, f"chance {told(level)}"),)
     return LayerCurves(
         "The answer after each sentence of the rationale",
         ("log-probability", "accuracy"),

@@ -20,6 +20,7 @@ from icl_mech.results import Result
 
 P = ParamSpec("P")
 R = TypeVar("R", bound=Result)
+T = TypeVar("T")
 
 MODEL = "TransformerBridge, HookedTransformer or adapted model."
 
@@ -79,7 +80,7 @@ def door(
     return measure
 
 
-def with_options(function: Callable[P, R]) -> Callable[P, R]:
+def with_options(function: Callable[P, T]) -> Callable[P, T]:
     """Replace `**how` by the options of a run in the signature and help of a function."""
     original = inspect.signature(function)
     parameters = list(original.parameters.values())
@@ -89,7 +90,7 @@ def with_options(function: Callable[P, R]) -> Callable[P, R]:
     signature = original.replace(parameters=parameters)
 
     @wraps(function)
-    def measure(*args: P.args, **given: P.kwargs) -> R:
+    def measure(*args: P.args, **given: P.kwargs) -> T:
         bound_to(signature, function.__name__, args, given)
         return function(*args, **given)
 

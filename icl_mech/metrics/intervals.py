@@ -171,6 +171,9 @@ def wilson_interval(outcomes: Bool[Tensor, " batch"]) -> Interval:
 ONE_SIDED = (1 + LEVEL) / 2
 """Level of the one-sided statement that a 95 % interval lies above 0."""
 
+FEWEST = 3
+"""Fewer prompts have no resamples from which the distribution of a mean could be read."""
+
 AT_ONCE = 256
 """Resamples in memory at a time: 256 x 2000 cells are 4 MB."""
 
@@ -187,7 +190,8 @@ def above_together(
 
     max-T: each mean is divided by its standard error, and the largest of these ratios is compared
     with the largest ratios of resampled deviations from the means. Cells that are the same for all
-    prompts count as above 0 if their value is.
+    prompts count as above 0 if their value is. None for fewer than three prompts: half of the resamples of
+    two repeat one of them, and the others all have a mean deviation of 0.
 
     Args:
         per_prompt: Values, prompt axis first.
@@ -199,7 +203,7 @@ def above_together(
     n, cells = len(per_prompt), per_prompt.shape[1:]
     flat = per_prompt.double().reshape(n, -1)
     mean = flat.mean(0)
-    if n < 2:
+    if n < FEWEST:
         return torch.zeros(cells, dtype=torch.bool)
     error = flat.std(0, correction=1) / n**0.5
     # Constant cells have no standard error; they are judged by their value alone.

@@ -78,12 +78,17 @@ def with_rationales(
         rationales: One text for each prompt.
 
     Raises:
-        PromptError: another number of texts, prompts without a rationale or that cannot be rewritten.
+        PromptError: another number of texts, only empty ones, prompts without a rationale or that cannot be rewritten.
     """
     prompts = check_batch(prompts)
     if len(rationales) != len(prompts):
         raise PromptError(
-            f"There are {len(rationales)} rationales for {len(prompts)} prompts; give one for each."
+            f"{counted(len(rationales), 'rationale')} for {counted(len(prompts), 'prompt')}; give one for each."
+        )
+    if not any(map(str.strip, rationales)):
+        raise PromptError(
+            f"All {len(rationales)} rationales are empty; give texts, or leave rationales out with "
+            "rationale_prefix(prompts, model, 0)."
         )
     tokenizer, _ = tokenizer_and_limit(model_or_tokenizer)
     texts = iter(rationales)

@@ -30,7 +30,7 @@ def stability_of(
     """Agreement between runs that differ in a single dimension, see `Sweep.stability`.
 
     Raises:
-        SweepError: no two finished runs differ in a single dimension, or nothing in them can be compared.
+        SweepError: no two finished runs differ in a single dimension, nothing in them can be compared, or too many heads.
     """
     runs = [(item, _shown(analysis, quantity)) for item, analysis in finished]
     names = short_names(item.model for item, _ in runs)
@@ -45,18 +45,21 @@ def stability_of(
             values = list(dict.fromkeys(value for group in groups for value in group))
             if len(values) > 1:
                 called = " at ".join([names[model], *(r for r in revision if r)]) if model else ""
-                found.append(
-                    lines_over(
-                        axis,
-                        [_name(value) for value in values],
-                        [[group.get(value) for value in values] for group in groups],
-                        k=k,
-                        within=within,
-                        seed=seed,
-                        place=called if several else "",
-                        comparable=axis != "model",
+                try:
+                    found.append(
+                        lines_over(
+                            axis,
+                            [_name(value) for value in values],
+                            [[group.get(value) for value in values] for group in groups],
+                            k=k,
+                            within=within,
+                            seed=seed,
+                            place=called if several else "",
+                            comparable=axis != "model",
+                        )
                     )
-                )
+                except ResultError as error:
+                    raise SweepError(str(error)) from error
     if not any(lines.lines for lines in found):
         raise SweepError(
             "No two finished runs differ in a single dimension and rank heads, have a critical layer or support claims, "

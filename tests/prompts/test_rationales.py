@@ -1,11 +1,13 @@
 """Rationales between text and label: roles by sentence, loading, chats, and rewriting."""
 
+from types import SimpleNamespace
+
 import pandas as pd
 import pytest
 
 import icl_mech as icl
 from icl_mech import Example, Task, Template
-from icl_mech.errors import PromptError, TaskError
+from icl_mech.errors import CallError, PromptError, TaskError
 from icl_mech.prompts import (
     PromptBatch,
     Span,
@@ -268,3 +270,25 @@ def test_the_prompt_left_open_ends_before_the_rationale():
         start = rationale_spans(old)[0].start - 1
         assert new.tokens[:start] == old.tokens[:start]
         assert new.answer == old.answer
+
+
+def test_rationales_that_are_all_empty_are_refused(monkeypatch):
+    model = tiny_model("gpt2")
+    prompts = built(model)
+    with WORDS.raises(PromptError, "all_empty"):
+        with_rationales(prompts, model, ["", " ", "\n"])
+    assert not rationale_of(with_rationales(prompts, model, ["", "Good.", ""])[0])
+    monkeypatch.setattr(
+        "icl_mech.measurements.generation.rationales.Generate.__call__",
+        lambda *given, **how: SimpleNamespace(texts=(" ", "", "")),
+    )
+    with WORDS.raises(PromptError, "nothing_written"):
+        icl.write_rationales(model, prompts)
+
+
+def test_an_option_that_writing_does_not_take():
+    model = tiny_model("gpt2")
+    with WORDS.raises(CallError, "no_option"):
+        icl.write_rationales(model, built(model), temprature=1)
+    with WORDS.raises(CallError, "fixed_option"):
+        icl.write_rationales(model, built(model), stop=".")

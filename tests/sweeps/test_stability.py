@@ -97,3 +97,5 @@ def test_nothing_to_compare(runs):
         bare.stability()
     with WORDS.raises(SweepError, "within"):
         runs.stability(within="block")
+    with WORDS.raises(SweepError, "too_many_heads", "k=14", 28):
+        runs.stability(k=14)

@@ -11,8 +11,9 @@ answering; the layers are Halawi et al. 2023, *Overthinking the Truth*, §4.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from math import inf
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -24,14 +25,13 @@ from icl_mech.measurements.causal.answers import check_answers
 from icl_mech.measurements.doors import door
 from icl_mech.measurements.lens.residuals import LENS, LayerLensReading
 from icl_mech.measurements.reading import PredictionReading, predicted
-from icl_mech.metrics import Interval, mean_interval
-from icl_mech.metrics.intervals import above_together
+from icl_mech.metrics import Interval, above_together, mean_interval
+from icl_mech.metrics.intervals import ONE_SIDED
 from icl_mech.models import LanguageModel
 from icl_mech.prompts import PromptBatch
 from icl_mech.prompts.rationales import check_rationales, cut_off, rationale_of
 from icl_mech.results import Definition, Quantity, Result
-from icl_mech.results.judging import Status, judged
-from icl_mech.results.quantities import Statistic
+from icl_mech.results.judging import FEWEST_PROMPTS, Status, judged
 
 SOURCE = "Lanham et al. 2023, Measuring Faithfulness in Chain-of-Thought Reasoning, §2.3"
 
@@ -91,9 +91,9 @@ class RationaleAnswersResult(Result):
         return 0 if self.lens_log_prob is None else self.lens_log_prob.shape[-1] - 1
 
     @property
-    def chance(self) -> float:
-        """Accuracy of guessing."""
-        return 1 / max(1, len(self.labels))
+    def chance(self) -> float | None:
+        """Accuracy of guessing; None for choices, whose number may differ between prompts."""
+        return 1 / len(self.labels) if self.labels else None
 
     @property
     def steps(self) -> Float[Tensor, "batch sentence"]:
@@ -119,19 +119,31 @@ class RationaleAnswersResult(Result):
         bare = self.log_prob[:, 0]
         return enough(self._last(self.log_prob) - bare, bare).status
 
+    @property
+    def tested(self) -> int:
+        """The largest number of sentences that at least `FEWEST_PROMPTS` prompts have; 0 with fewer prompts."""
+        return max((k for k in self.numbers if self.having(k) >= FEWEST_PROMPTS), default=0)
+
+    def having(self, sentences: int) -> int:
+        """Number of prompts whose rationale has at least so many sentences."""
+        return int((self.lengths >= sentences).sum())
+
     @cached_property
     def turns(self) -> "Turns":
-        """Sentences that make the right answer more, and less, probable, with a family-wise error of 5 %."""
-        shared = self.steps[~self.steps.isnan().any(1)]
-        if len(shared) < 2:
+        """Sentences that make the right answer more, and less, probable, with a family-wise error of 5 % for both.
+
+        Tested are the sentences up to `tested`, on the prompts that have all of them (max-T, see `above_together`).
+        """
+        shared = self.steps[self.lengths >= self.tested, : self.tested]
+        if not self.tested:
             return Turns((), ())
-        up, down = (_numbers(above_together(sign * shared)) for sign in (1, -1))
+        up, down = (_numbers(above_together(sign * shared, level=ONE_SIDED)) for sign in (1, -1))
         return Turns(up, down)
 
     def quantities(self) -> dict[str, Quantity]:
         """Log-probability and accuracy after each sentence, the change with each, and the lens by layer.
 
-        Averaged over the prompts whose rationale has so many sentences.
+        Averaged over the prompts whose rationale has so many sentences; no interval where only one has.
         """
         nats, right = "log-probability of the right answer (nats)", "fraction of right answers"
         quantities = {
@@ -162,8 +174,10 @@ class Enough(NamedTuple):
 
 def enough(gain: Float[Tensor, " batch"], bare: Float[Tensor, " batch"]) -> Enough:
     """Status of a gain in log-probability, given the log-probability without a rationale."""
-    effect, level = mean_interval(gain + LEAST * bare), LEAST * float(bare.mean())
-    return Enough(effect, judged(effect, prompts=len(gain), opposite=min(level, 0.0)))
+    effect, prompts = mean_interval(gain + LEAST * bare), len(gain)
+    if judged(mean_interval(gain), prompts=prompts) == "opposite":
+        return Enough(effect, "opposite")
+    return Enough(effect, judged(effect, prompts=prompts, opposite=-inf))
 
 
 class Turns(NamedTuple):
@@ -183,18 +197,30 @@ def _numbers(chosen: Bool[Tensor, " sentence"]) -> tuple[int, ...]:
 
 
 def _known(dims: tuple[str, ...], values: Tensor, unit: str, *, outcome: bool = False) -> Quantity:
-    """A mean over the prompts in which each value is known."""
+    """A mean over the prompts in which each value is known, with the interval of its kind over these."""
+    quantity = Quantity(dims, values, unit=unit, kind="outcome" if outcome else "value")
     missing = values.isnan()
     if not bool(missing.any()):
-        return Quantity(dims, values, unit=unit, kind="outcome" if outcome else "value")
+        return quantity
     flat, there = values.double().nan_to_num().flatten(1), (~missing).double().flatten(1)
 
     def statistic(weights: Float[Tensor, "r batch"]) -> Tensor:
         mean = (weights @ flat) / (weights @ there)  # 0 / 0 where no prompt is drawn that has one
         return mean.reshape(len(weights), *values.shape[1:])
 
-    made: Statistic = statistic
-    return Quantity(dims, values, made, unit)
+    return replace(quantity, statistic=statistic, known=_ends(quantity))
+
+
+def _ends(quantity: Quantity) -> tuple[Tensor, Tensor]:
+    """Ends by number of sentences (the first axis of a cell); not-a-number for fewer than two prompts."""
+    columns = []
+    for column in quantity.per_prompt.unbind(1):
+        there = column[~column.reshape(len(column), -1).isnan().any(1)]
+        nothing = torch.full(column.shape[1:], torch.nan, dtype=torch.float64)
+        part = replace(quantity, dims=quantity.dims[1:], per_prompt=there)
+        columns.append(part.ends() if len(there) > 1 else (nothing, nothing))
+    low, high = (torch.stack(ends) for ends in zip(*columns, strict=True))
+    return low, high
 
 
 @dataclass(frozen=True)

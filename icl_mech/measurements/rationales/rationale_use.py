@@ -12,7 +12,9 @@
 
 The claim that the rationale carries part of the answer needs all of: a gain that is clearly more than a tenth of the loss
 without a rationale; a loss beyond random edges when the rationale is cut off; a loss with another class's rationale; and,
-with three classes or more, that the answer then moves to that class more than to the other wrong ones.
+with three classes or more, that the answer then moves to that class more than to the other wrong ones. With two classes,
+or choices, this last measure is not defined: the claim then does not exclude a model that only answers worse whenever the
+rationale does not fit the query, without reading the answer from it.
 
 Source: the corruptions are after Lanham et al. 2023, *Measuring Faithfulness in Chain-of-Thought Reasoning* (arXiv
 2307.13702); attention knockout by these roles and the claim are ours.
@@ -21,6 +23,7 @@ Source: the corruptions are after Lanham et al. 2023, *Measuring Faithfulness in
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import nan
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -56,12 +59,15 @@ from icl_mech.results.wording import listed
 PATHS = ("cut rationale", "cut text", "cut text to rationale")
 """Edges that are cut: from the query's rationale or text to the answer, and from its text to its rationale."""
 
+FEWEST_DRAWS = 2
+"""A single draw has no spread: its loss may be that of any random edges."""
+
 LOST = Definition(
     "fraction of the gain lost",
     r"F_c = \frac{\sum_n \log P(y_n) - \log P_c(y_n)}{\sum_n \log P(y_n) - \log P_{\text{none}}(y_n)}",
     "Loss of the right answer's log-probability, among the label words, under a corruption or cut c of the rationale, as "
     "a fraction of the gain of the rationale over the same prompts without one at the query. Undefined if this gain is "
-    "not clear.",
+    "not clearly positive.",
 )
 
 FOLLOWED = Definition(
@@ -128,6 +134,16 @@ class RationaleUseResult(Result):
         return len(self.answers)
 
     @property
+    def draws(self) -> int:
+        """Number of draws of random edges."""
+        return self.random.shape[-1]
+
+    @property
+    def lacks_draws(self) -> bool:
+        """True if there are too few draws for the claim."""
+        return self.draws < FEWEST_DRAWS
+
+    @property
     def changes(self) -> tuple[str, ...]:
         """The contexts other than the rationale itself, and the paths that are cut."""
         return (*self.contexts[1:], *self.paths)
@@ -161,24 +177,29 @@ class RationaleUseResult(Result):
         return mean_interval(self._loss(name))
 
     def lost_beside(self, path: str) -> Interval | None:
-        """Loss with a path cut minus that with random edges, including the spread of the draws; None without draws.
+        """Loss with a path cut minus that with random edges, including the spread of the draws.
+
+        None for fewer than two draws, whose spread is unknown.
 
         Raises:
             ResultError: no such path.
         """
         loss = self._loss(path)
-        if path not in self.paths or not self.random.shape[-1]:
+        if path not in self.paths or self.lacks_draws:
             return None
         gaps = loss[:, None] - self.random_losses[:, self.paths.index(path)]
         return with_draws(mean_interval(gaps.mean(1)), gaps.mean(0))
 
     def fraction(self, name: str) -> Interval:
-        """The loss as a fraction of the gain of the rationale; not-a-number where the gain is not clear.
+        """The loss as a fraction of the gain of the rationale; not-a-number where the gain is not clearly positive.
 
         Raises:
             ResultError: it was not measured.
         """
-        return ratio_interval(self._loss(name), self._loss("none"))
+        loss, gain = self._loss(name), self._loss("none")
+        if float(gain.mean()) < 0:
+            return Interval(nan, nan, nan)
+        return ratio_interval(loss, gain)
 
     @property
     def gain(self) -> Interval:
@@ -217,11 +238,12 @@ class RationaleUseResult(Result):
                 ("context",), self.right, unit="fraction of right answers", kind="outcome"
             ),
         }
+        random = self.random_losses.mean(-1)
+        if self.draws:
+            quantities["random_loss"] = Quantity(("path",), random, unit=lost)
         intervals = [interval for interval in beside if interval is not None]
         if len(intervals) == len(self.paths):
-            random = self.random_losses.mean(-1)
             low, high = torch.tensor(intervals, dtype=torch.float64)[:, 1:].unbind(-1)
-            quantities["random_loss"] = Quantity(("path",), random, unit=lost)
             quantities["beside_random"] = Quantity(
                 ("path",),
                 self.losses[:, -len(self.paths) :] - random,
@@ -248,7 +270,7 @@ class RationaleUse(Measurement[RationaleUseResult]):
     Attributes:
         layers: Layers in which attention is knocked out; None: all.
         mode: `mask` (before softmax) or `zero` (after).
-        draws: Number of draws of random edges; without any, nothing can be claimed.
+        draws: Number of draws of random edges; with fewer than two, nothing can be claimed.
         seed: Seed of draws, exchanged rationales and orders of sentences.
 
     Raises:

@@ -144,7 +144,7 @@ class Line:
         layers: Critical layer at each value (mean over groups); None where there is none.
         groups: Number of groups of runs within which only this axis differs.
         runs: Number of runs.
-        status: Status of the statement that runs agree; correlations have none (`cannot be judged`).
+        status: Status of the statement that runs agree; None for correlations, which are not judged.
     """
 
     place: str
@@ -163,7 +163,7 @@ class Line:
     layers: tuple[float | None, ...] = ()
     groups: int = 1
     runs: int = 0
-    status: Status = "cannot be judged"
+    status: Status | None = "cannot be judged"
 
     @property
     def held(self) -> int:
@@ -254,6 +254,9 @@ def lines_over(
         seed: Seed of relabellings and of ties.
         place: Model.
         comparable: False if a head or layer of one run has no counterpart in the others (different models).
+
+    Raises:
+        ResultError: `k` is half of the heads or more.
     """
     lines: list[Line] = []
     shares: list[Tensor] = []
@@ -279,6 +282,16 @@ def _usable(there: Bool[Tensor, "group run"]) -> Tensor:
     return there & (there.sum(1, keepdim=True) > 1)
 
 
+def too_many(k: int, heads: int) -> str:
+    """Why so many top heads say nothing; empty if they are few enough.
+
+    A head of random rank is among the top half in about half of the runs.
+    """
+    if 2 * k < heads:
+        return ""
+    return f"k={k} is half of the {heads} heads or more, so that many recur by chance; give at most {(heads - 1) // 2}."
+
+
 def _of_heads(table: Table, about: dict[str, Any], *, k: int, within: Within, seed: int) -> Lines:
     shapes = {
         run.scores.shape for group in table for run in group if run and run.scores is not None
@@ -302,7 +315,8 @@ def _of_heads(table: Table, about: dict[str, Any], *, k: int, within: Within, se
     # Scores that do not depend on what is varied agree by construction.
     if bool((every == every[0]).all()):
         return Lines((), ())
-    k = min(k, blank.numel() - 1)
+    if problem := too_many(k, blank.numel()):
+        raise ResultError(problem)
     chosen = torch.stack(
         [
             torch.stack(
@@ -345,7 +359,7 @@ def _of_heads(table: Table, about: dict[str, Any], *, k: int, within: Within, se
                 clear=clear,
                 status=status,
             ),
-            Line(**both, measure="correlation", **_numbers(correlation)),
+            Line(**both, measure="correlation", **_numbers(correlation), status=None),
         ),
         (share,),
     )

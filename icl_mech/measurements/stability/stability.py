@@ -37,7 +37,14 @@ from icl_mech.measurements.base import (
 from icl_mech.measurements.doors import door
 from icl_mech.measurements.passes import Pass, Prompts
 from icl_mech.measurements.running import Item, check_data
-from icl_mech.measurements.stability.agreement import FEWEST_RUNS, Line, Lines, lines_over, seen
+from icl_mech.measurements.stability.agreement import (
+    FEWEST_RUNS,
+    Line,
+    Lines,
+    lines_over,
+    seen,
+    too_many,
+)
 from icl_mech.measurements.stability.variants import (
     LABEL_SETS,
     TEMPLATES,
@@ -82,7 +89,15 @@ DISTANCE = Definition(
     "By chance, each run's layer is any of the L with equal probability.",
 )
 
-AXES: tuple[Axis, ...] = ("seed", "template", "label set", "subset")
+FEWEST: Mapping[Axis, tuple[str, int]] = {
+    "seed": ("seeds", 2),
+    "template": ("templates", 1),
+    "label set": ("label_sets", 1),
+    "subset": ("subsets", 2),
+}
+"""Field of each axis, and how many of its values are needed for two runs."""
+
+AXES: tuple[Axis, ...] = tuple(FEWEST)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -189,7 +204,7 @@ class StabilityResult(Result):
         return _together(lines or [line for line in self.lines if line.measure == "claim"])
 
     def plain_table(self) -> "pd.DataFrame":
-        """One row for each line."""
+        """One row for each line; rank correlations have no status, and hold at no number of values."""
         import pandas as pd
 
         rows = [
@@ -200,7 +215,7 @@ class StabilityResult(Result):
                     name: float("nan") if entry[name] is None else entry[name]
                     for name in ("chance", "p")
                 },
-                "holds": line.held,
+                "holds": float("nan") if line.status is None else line.held,
                 "values": len(line.holds) or len(line.names),
                 "runs": line.runs,
                 "status": line.status,
@@ -228,7 +243,7 @@ class StabilityResult(Result):
 def _together(lines: Sequence[Line]) -> Status:
     """The status along all axes that have enough values to be judged, or along all if none has."""
     enough = [line for line in lines if len(line.names) >= FEWEST_RUNS]
-    return together(*(line.status for line in enough or lines))
+    return together(*(line.status for line in enough or lines if line.status))
 
 
 @dataclass(frozen=True)
@@ -240,20 +255,23 @@ class Stability(Measurement[StabilityResult]):
     Attributes:
         of: The measurement that is repeated, or its name. It takes part with what it gives: a ranking of heads, a
             critical layer, a claim.
-        k: Number of top heads.
+        k: Number of top heads, less than half of all.
         over: What is varied, one at a time: the `seed` of demonstrations and queries, the `template`, the `label set`,
             or disjoint parts of the prompts (`subset`).
         seeds: Number of seeds, the given one included; a measurement with a `seed` is repeated with as many.
-        templates: Templates in addition to the given one; separator and narrative stay.
-        label_sets: Label words in addition to the given ones: `letters`, `numbers`, `nonsense`, or a word for each class.
+        templates: Templates in addition to the given one; separator and narrative stay. Of the defaults, those that give
+            equal prompts are left out.
+        label_sets: Label words in addition to the given ones: `letters`, `numbers`, `nonsense`, or a word for each class;
+            likewise.
         subsets: Number of subsets.
         quantity: The quantity by which heads are ranked; None: the measurement's main one.
         within: Heads that chance exchanges: those of one `layer` (stricter), or all of the `model`.
         seed: Seed of relabellings, and of the choice between heads with equal scores.
 
     Raises:
-        PromptError: prompts that were not drawn from a task (except for subsets), or variants that cannot be built.
-        RunError: no such measurement, or one that gives nothing to compare.
+        PromptError: prompts that were not drawn from a task (except for subsets), variants that cannot be built, or
+            listed ones that give equal prompts.
+        RunError: no such measurement, or one that gives nothing to compare; an axis with a single run; too many heads.
 
     Source: Méloux, Portet and Peyrard 2025.
     """
@@ -281,6 +299,13 @@ class Stability(Measurement[StabilityResult]):
             RunError: names the field and its allowed values.
         """
         super().__post_init__()
+        for axis, (field, least) in FEWEST.items():
+            value = getattr(self, field)
+            if axis in self.over and (value if isinstance(value, int) else len(value)) < least:
+                raise RunError(
+                    f"{field}={value!r} leaves a single run over {axis}; give at least {least}, or leave {axis!r} "
+                    "out of over=."
+                )
         repeated = self.repeated
         side = "false" if isinstance(repeated, PairMeasurement) else getattr(repeated, "side", None)
         object.__setattr__(self, "side", side)
@@ -354,7 +379,10 @@ class Stability(Measurement[StabilityResult]):
                 measurement = replace(measurement, seed=measurement.seed + later)
             item = Item.checked(measurement, model, variant.prompts, options)
             result = yield from item.measurement.steps(model, item.data, options)
-            runs.append((variant, seen(result, repeated.name, self.quantity)))
+            what = seen(result, repeated.name, self.quantity)
+            if what.scores is not None and (problem := too_many(self.k, what.scores.numel())):
+                raise RunError(problem)
+            runs.append((variant, what))
         return self.result(model, data, runs)
 
     def result(self, model: LanguageModel, data: Prompts, read: list[Any]) -> StabilityResult:

@@ -59,9 +59,12 @@ def variants_of(
 ) -> list[Variant]:
     """The given prompts and their variants, axis by axis.
 
+    Equal prompts agree by construction: of the usual templates and label sets, those that give the prompts of an
+    earlier variant are left out.
+
     Raises:
         PromptError: prompts that were not drawn from a task, a template or label words that the task does not take,
-            or fewer prompts than subsets.
+            listed ones that give equal prompts, usual ones that all do, or fewer prompts than subsets.
     """
     first = data[0] if isinstance(data, tuple) else data
     variants = [Variant("", ORIGINAL, data)]
@@ -84,9 +87,42 @@ def variants_of(
                 (_name(words), partial(redraw, rewrite=partial(relabelled, words=words)))
                 for words in label_sets
             ]
-        for name, draw in made:
-            variants.append(Variant(axis, name, _drawn(draw, axis, name)))
+        drawn = [Variant(axis, name, _drawn(draw, axis, name)) for name, draw in made]
+        listed = tuple(templates) != TEMPLATES if axis == "template" else label_sets != LABEL_SETS
+        variants += drawn if axis == "seed" else _differing(variants[0], drawn, listed=listed)
     return variants
+
+
+def _differing(original: Variant, drawn: Sequence[Variant], *, listed: bool) -> list[Variant]:
+    """Variants along an axis without those whose tokens and label words are those of an earlier one.
+
+    Raises:
+        PromptError: there are such, and they were `listed`; or no others.
+    """
+    first: dict[object, str] = {_content(original.prompts): "the given prompts"}
+    repeated, differing = [], []
+    for variant in drawn:
+        content = _content(variant.prompts)
+        if content in first:
+            repeated.append(
+                f"those of {variant.over} {variant.name!r} are those of {first[content]}"
+            )
+            continue
+        first[content] = repr(variant.name)
+        differing.append(variant)
+    if repeated and (listed or not differing):
+        axis = drawn[0].over
+        raise PromptError(
+            f"Equal prompts would agree by construction: {', '.join(repeated)}. Leave them out of "
+            f"{axis.replace(' ', '_')}s=, or {axis!r} out of over=."
+        )
+    return differing
+
+
+def _content(data: Prompts) -> object:
+    """What prompts with equal results have in common."""
+    batches = data if isinstance(data, tuple) else (data,)
+    return tuple((prompt.tokens, prompt.labels) for batch in batches for prompt in batch)
 
 
 def _drawn(draw: Callable[[], Prompts], axis: str, name: str) -> Prompts:

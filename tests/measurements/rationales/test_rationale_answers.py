@@ -1,5 +1,7 @@
 """The answer after each sentence: by hand, against plain Hugging Face, and where it is known."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch.testing import assert_close
@@ -7,7 +9,8 @@ from torch.testing import assert_close
 import icl_mech as icl
 from icl_mech.errors import PromptError
 from icl_mech.measurements import RationaleAnswers
-from icl_mech.measurements.rationales.rationale_answers import RationaleAnswersResult
+from icl_mech.measurements.rationales.rationale_answers import LEAST, RationaleAnswersResult, enough
+from icl_mech.metrics import mean_interval, wilson_interval
 from icl_mech.planted import rationale_model, rationale_task
 from icl_mech.prompts import rationale_prefix
 from tests.measurements.rationales.cases import ASKED, FAMILIES, SHOWN, log_probs, setting, text_of
@@ -47,14 +50,78 @@ def test_by_hand():
     assert found.sel("step").values.tolist() == pytest.approx([-0.5, 1.0])
     assert found.interval("step", sentence=2).value == pytest.approx(1.0)
     assert found.accuracy_added.value == pytest.approx(1 / 3)
-    whole = made([[-2.0, -1.5]] * 3)
+    whole = made([[-2.0, -1.5]] * 6)
     assert whole.turns == ((1,), ())
-    assert made([[-1.5, -2.0]] * 3).turns == ((), (1,))
+    assert made([[-1.5, -2.0]] * 6).turns == ((), (1,))
     # Less than a tenth of what is lost without a rationale is no claim, and no contradiction.
     count = 12
     for last, status in ((-1.5, "supported"), (-1.85, "not shown"), (-2.5, "opposite")):
         spread = [0.01 * number for number in range(count)]
         assert made([[-2.0 + own, last + own] for own in spread]).status == status
+
+
+def test_turns_are_tested_on_enough_prompts():
+    """Sentences that six prompts have, on these prompts."""
+    nan = torch.nan
+    assert made([[-2.0, -1.5]] * 5).turns == ((), ())
+    assert made([[-2.0, -1.5]] * 5).tested == 0
+    long, short, shorter = [-2.0, -1.0, -1.5, 0.0], [-2.0, -1.0, -1.5, nan], [-2.0, -2.5, nan, nan]
+    mixed = made([long] * 2 + [short] * 4 + [shorter] * 9, lengths=[3] * 2 + [2] * 4 + [1] * 9)
+    assert mixed.tested == 2
+    assert mixed.turns == ((1,), (2,))
+    WORDS(mixed.figures()[0].answer, "tested", 2, 6)
+    assert made([long] * 6).tested == 3
+    few = made([[-2.0, -1.5]] * 5)
+    assert "sentence" not in few.figures()[0].answer
+
+
+def test_turns_up_and_down_share_the_error():
+    """Of 200 sets of steps without any effect about one in 20 has a turn, up or down."""
+    generator = torch.Generator().manual_seed(0)
+    noise = torch.randn(200, 16, 4, generator=generator, dtype=torch.float64)
+    some = [bool(sum(map(len, made(one.tolist()).turns))) for one in noise]
+    assert sum(some) <= 18
+
+
+def test_intervals_by_column_are_those_of_their_kind():
+    """Wilson for right and wrong answers, also where rationales differ in length."""
+    nan, count = torch.nan, 12
+    rows = [[-2.0, -0.5 - 0.01 * n, -0.4 if n < 8 else nan] for n in range(count)]
+    lengths = [2 if n < 8 else 1 for n in range(count)]
+    ours = made(rows, lengths=lengths).sel("accuracy")
+    for place, (right, of) in enumerate(((0, 12), (12, 12), (8, 8))):
+        outcomes = torch.arange(of) < right
+        wanted = wilson_interval(outcomes)
+        ends = [float(side[place]) for side in (ours.values, ours.low, ours.high)]
+        assert ends == pytest.approx(wanted)
+    nats = made(rows, lengths=lengths).sel("log_prob")
+    wanted = mean_interval(torch.tensor([row[1] for row in rows], dtype=torch.float64))
+    assert [float(side[1]) for side in (nats.values, nats.low, nats.high)] == pytest.approx(wanted)
+    alone = [[-2.0, -0.5, -0.4 if n == 0 else nan] for n in range(count)]
+    lonely = made(alone, lengths=[2] + [1] * 11)
+    for name in ("accuracy", "log_prob"):
+        few = lonely.sel(name)
+        assert torch.tensor([few.low[2], few.high[2]]).isnan().all()
+        assert not torch.tensor([few.low[1], few.high[1]]).isnan().any()
+
+
+def test_opposite_needs_a_gain_clearly_below_zero():
+    """The gain minus a tenth of the loss varies less than the gain where the two go together."""
+    bare = torch.linspace(-6.0, -0.5, 12, dtype=torch.float64)
+    noise = 0.02 * (torch.arange(12) % 2 - 0.5)
+    gain = -0.1 * (bare - bare.mean()) - 0.05 + noise
+    assert mean_interval(gain).high > 0
+    limit = mean_interval(gain + LEAST * bare)
+    assert limit.high < LEAST * float(bare.mean())
+    assert enough(gain, bare).status == "not shown"
+    assert enough(gain - 1, bare).status == "opposite"
+    assert enough(gain + 1, bare).status == "supported"
+
+
+def test_choices_have_no_single_chance_level():
+    found = replace(made([[-2.0, -1.5]] * 3), labels=())
+    assert found.chance is None
+    assert made([[-2.0, -1.5]] * 3).chance == 0.5
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -1,5 +1,7 @@
 """Is the answer read from the rationale? By hand, against plain Hugging Face, and on networks where it is known."""
 
+from math import isnan
+
 import pytest
 import torch
 from torch.testing import assert_close
@@ -155,12 +157,27 @@ def test_it_is_claimed_where_the_rationale_carries_the_answer(kind, status, meas
     assert abs(found.lost("demonstrations").value) < 1e-3
 
 
-def test_without_draws_nothing_is_claimed():
-    found = icl.rationale_use(*planted("carries", 8), draws=0, **QUIET)
+@pytest.mark.parametrize("draws", [0, 1])
+def test_without_draws_nothing_is_claimed(draws):
+    """One draw has no spread: its loss could be that of any random edges."""
+    found = icl.rationale_use(*planted("carries", 8), draws=draws, **QUIET)
     assert found.status == "cannot be judged"
     assert found.lost_beside("cut rationale") is None
-    assert "random_loss" not in found.quantities()
+    assert ("random_loss" in found.quantities()) == bool(draws)
+    assert "beside_random" not in found.quantities()
     assert found.plot().data
+    WORDS(found.figures()[0].answer, "too_few_draws", draws)
+    WORDS(found.summary(), "too_few_draws_summary", draws)
+
+
+def test_a_fraction_needs_a_clear_positive_gain():
+    rows = [[-2.0 - 0.01 * n, -1.0, -2.5] for n in range(8)]
+    worse = made(rows, [[-2.5] * 3] * 8, [[[-2.0, -2.0]] * 3] * 8)
+    assert worse.gain.high < 0
+    assert all(map(isnan, worse.fraction("other")))
+    better = made([[b, a, c] for a, b, c in rows], [[-2.5] * 3] * 8, [[[-2.0, -2.0]] * 3] * 8)
+    assert better.gain.low > 0
+    assert better.fraction("none") == pytest.approx((1, 1, 1))
 
 
 def test_layers_after_the_reading_change_nothing():

@@ -12,7 +12,7 @@ from icl_mech.errors import PromptError, ResultError, RunError
 from icl_mech.measurements import HeadScores, InductionScores, LayerAccuracy, Predict, Stability
 from icl_mech.measurements.stability.agreement import Line, Seen, lines_over, seen
 from icl_mech.measurements.stability.stability import StabilityResult
-from icl_mech.measurements.stability.variants import relabelled
+from icl_mech.measurements.stability.variants import TEMPLATES, _title, relabelled
 from icl_mech.models import adapt
 from icl_mech.planted import FALSE_INDUCTION_HEADS
 from icl_mech.tasks import Template, load_task
@@ -117,6 +117,9 @@ def test_critical_layers(planted):
     assert (line.value, line.held) == (0.0, 3)
     assert line.chance == pytest.approx((8**2 - 1) / 24)
     assert ours.line("claim", "seed").holds == ("supported",) * 3
+    layers, claims = ours.figures()
+    WORDS(layers.answer, "layers_answer")
+    assert "overlap" not in layers.answer + claims.answer + ours.summary()
 
 
 def test_runs_without_a_critical_layer_do_not_agree():
@@ -178,6 +181,92 @@ def test_variants(planted):
     for variant in made:  # the same texts and answers
         assert torch.equal(variant.prompts.answers, prompts.answers)
         assert variant.prompts.source["seed"] == 1
+
+
+def test_variants_that_change_nothing_are_no_runs():
+    """Equal prompts agree by construction: as further runs they would make agreement look certain."""
+    model = tiny_model("gpt2")
+    pattern = TASK.template.pattern
+    prompts = icl.build_prompts(TASK, model, shots=1, n=4, seed=1)
+
+    def names(batch, **fields):
+        return [v.name for v in Stability(**fields).variants_of(adapt(model), batch)][1:]
+
+    assert names(prompts, over=["template"]) == [_title(t) for t in TEMPLATES]
+    usual = replace(TASK, template=Template(TEMPLATES[1], TASK.template.separator))
+    same = icl.build_prompts(usual, model, shots=1, n=4, seed=1)
+    assert names(same, over=["template"]) == [_title(t) for t in TEMPLATES if t != TEMPLATES[1]]
+    lettered = icl.build_prompts(relabelled(TASK, "letters"), model, shots=1, n=4)
+    assert names(lettered, over=["label set"]) == ["numbers", "nonsense"]
+    with WORDS.raises(PromptError, "template_is_the_given_one"):
+        names(prompts, over=["template"], templates=[TEMPLATES[0], pattern])
+    with WORDS.raises(PromptError, "template_twice"):
+        names(prompts, over=["template"], templates=[TEMPLATES[0], TEMPLATES[0]])
+    with WORDS.raises(PromptError, "label_set_twice"):
+        names(prompts, over=["label set"], label_sets=["letters", ("A", "B")])
+    with WORDS.raises(PromptError, "label_set_is_the_given_one"):
+        names(lettered, over=["label set"], label_sets=["letters", "numbers"])
+    # Without demonstrations other label words are other candidates after equal texts.
+    bare = icl.build_prompts(TASK, model, shots=0, n=4)
+    assert names(bare, over=["label set"]) == ["letters", "numbers", "nonsense"]
+
+
+@pytest.mark.parametrize(
+    ("key", "fields"),
+    [
+        ("one_seed", {"seeds": 1}),
+        ("no_template", {"templates": []}),
+        ("no_label_set", {"label_sets": ()}),
+        ("one_subset", {"subsets": 1}),
+    ],
+)
+def test_a_single_run_is_refused(key, fields):
+    with WORDS.raises(RunError, key):
+        Stability(**fields)
+    (axis,) = {"seed", "template", "label set", "subset"} - set(LEFT[key])
+    assert Stability(over=LEFT[key], **fields).over == LEFT[key]
+    assert axis.split()[0] in next(iter(fields))
+
+
+LEFT = {
+    "one_seed": ("template", "label set", "subset"),
+    "no_template": ("seed", "label set", "subset"),
+    "no_label_set": ("seed", "template", "subset"),
+    "one_subset": ("seed", "template", "label set"),
+}
+"""Axes without the one that has a single run."""
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_axes_are_named():
+    with WORDS.raises(RunError, "no_list"):
+        Stability(over="foo")
+    with WORDS.raises(RunError, "no_axis"):
+        Stability(over=["foo"])
+
+
+def test_half_of_the_heads_are_too_many(planted):
+    """Of half of all heads, chance has one in most runs for every other head."""
+    model, pair = planted
+    with WORDS.raises(RunError, "too_many_heads", "k=14", 28):
+        Stability(k=14, over=["seed"])(model, pair, **QUIET)
+    assert Stability(k=13, over=["subset"])(model, pair, **QUIET).overlaps
+    runs = Seen(torch.rand(2, 3)), Seen(torch.rand(2, 3))
+    with WORDS.raises(ResultError, "too_many_heads", "k=3", 6):
+        lines_over("seed", ["0", "1"], [[{"a": run} for run in runs]], k=3, within="layer")
+    assert Stability(LayerAccuracy(), k=99, over=["subset"])(model, pair, **QUIET).lines
+
+
+def test_rank_correlations_have_no_status(found):
+    line = found.line("correlation", "seed")
+    assert (line.status, line.holds) == (None, ())
+    frame = found.to_pandas()
+    rows = frame[frame.measure == "correlation"]
+    assert rows.status.isna().all()
+    assert rows.holds.isna().all()
+    others = frame[frame.measure != "correlation"]
+    assert others.status.notna().all()
+    assert others.holds.notna().all()
 
 
 def test_label_words_keep_white_space():
