@@ -238,22 +238,43 @@ def taught_classes(prompts: PromptBatch) -> Int[Tensor, " batch"] | None:
     return None if any(label is None for label in classes) else torch.tensor(classes)
 
 
+def check_once(prompts: PromptBatch, could: str) -> None:
+    """Reject a repeated query.
+
+    Args:
+        prompts: Prompts of which some select what the others test.
+        could: What could happen to a query on both sides.
+
+    Raises:
+        PromptError: names the query.
+    """
+    if (again := repeated_query(prompts)) is not None:
+        raise PromptError(
+            f"Query {again} repeats an earlier one, so {could}; give every query only once."
+        )
+
+
+def check_several_classes(prompts: PromptBatch) -> None:
+    """Reject queries of a single class.
+
+    Raises:
+        PromptError: says how to build others.
+    """
+    if prompts.has_classes and len(set(prompts.answers.tolist())) < 2:
+        raise PromptError(
+            "All queries have the same class, so a preference for its label would look like a "
+            "right answer. Give queries of several classes (balanced=True)."
+        )
+
+
 def two_parts(prompts: PromptBatch, seed: int = 0) -> tuple[list[int], list[int]]:
     """Indices of the prompts on which heads are selected, and of those on which they are tested.
 
     Raises:
         PromptError: a repeated query, or queries of a single class.
     """
-    if (again := repeated_query(prompts)) is not None:
-        raise PromptError(
-            f"Query {again} repeats an earlier one, so heads could be tested on the queries "
-            "they were chosen on; give every query only once."
-        )
-    if prompts.has_classes and len(set(prompts.answers.tolist())) < 2:
-        raise PromptError(
-            "All queries have the same class, so a preference for its label would look like a "
-            "right answer. Give queries of several classes (balanced=True)."
-        )
+    check_once(prompts, "heads could be tested on the queries they were chosen on")
+    check_several_classes(prompts)
     first, second = stratified_halves(prompts.answers, seed)
     return first.tolist(), second.tolist()
 
