@@ -21,7 +21,6 @@ from icl_mech.models.rehearsal import stage
 from icl_mech.prompts import PromptBatch
 from icl_mech.segments import Segment
 
-
 SMALLEST = 1e-6
 """Outputs below this size are compared with it, as they are rounding errors themselves."""
 
