@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from icl_mech.results.judging import opening
 from icl_mech.results.prompts import answer_kind, given
 from icl_mech.results.wording import (
+    NATURAL,
     counted,
     layers_named,
     listed,
@@ -43,6 +44,7 @@ FILTERS: Mapping[str, Callable[..., str]] = {
     "signed": partial(told, sign=True),
     "interval": said,
     "difference": partial(said, sign=True),
+    "effect": partial(said, sign=True, scale=NATURAL),
     "bound": told_bound,
     "percent": percent,
     "count": counted,
