@@ -327,19 +327,18 @@ class FunctionVectorByDemonstration(Measurement[FunctionVectorByDemonstrationRes
         """
         what, info = "function_vector_by_demonstration", model.info
         check_parted(model, data, what)
+        _ = of_other_queries(data)
         check_several_classes(data)
         check_layers([self._layer], info, what)
-        prompts = data
         if self.heads is None:
             pair, tested = halves_of(model, data, self.seed)
             self._choosing.check(model, pair)
-            prompts = data[tested.tolist()]
+            _ = of_other_queries(data[tested.tolist()])
         elif not self.heads or len(set(self.heads)) < len(self.heads):
             raise RunError(f"heads={list(self.heads)} must name at least one head, and each once.")
         count = self.k if self.heads is None else len(self.heads)
         chosen = self.heads or [divmod(place, info.n_heads) for place in range(count)]
         _ = random_heads(chosen, (info.n_layers, info.n_heads), 0)
-        _ = of_other_queries(prompts)
 
     @property
     def _layer(self) -> int:
