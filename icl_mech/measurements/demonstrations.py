@@ -12,6 +12,7 @@ import torch
 
 from icl_mech._typing import Int, Tensor
 from icl_mech.errors import PromptError, ResultError
+from icl_mech.measurements.causal.answers import check_answers
 from icl_mech.metrics.calibration import reachable_accuracy
 from icl_mech.metrics.layers import stratified_halves
 from icl_mech.prompts import Prompt, PromptBatch, Span
@@ -265,6 +266,17 @@ def check_several_classes(prompts: PromptBatch) -> None:
             "All queries have the same class, so a preference for its label would look like a "
             "right answer. Give queries of several classes (balanced=True)."
         )
+
+
+def check_halves(prompts: PromptBatch, what: str, could: str) -> None:
+    """Reject prompts of which one half cannot select what the other tests.
+
+    Raises:
+        PromptError: no answers, a repeated query (see `check_once`), or queries of a single class.
+    """
+    check_answers(prompts, what)
+    check_once(prompts, could)
+    check_several_classes(prompts)
 
 
 def two_parts(prompts: PromptBatch, seed: int = 0) -> tuple[list[int], list[int]]:

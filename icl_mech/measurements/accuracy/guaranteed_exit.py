@@ -29,8 +29,7 @@ from icl_mech._typing import Bool, Float, Int, Tensor
 from icl_mech.checking import Count, Natural, checked
 from icl_mech.errors import PromptError, ResultError, RunError
 from icl_mech.measurements.base import Measurement, Pass
-from icl_mech.measurements.causal.answers import check_answers
-from icl_mech.measurements.demonstrations import check_once, check_several_classes
+from icl_mech.measurements.demonstrations import check_halves
 from icl_mech.measurements.doors import door
 from icl_mech.measurements.lens.fitted import FittedLens, check_lens
 from icl_mech.measurements.lens.residuals import LayerLensReading
@@ -400,7 +399,6 @@ class GuaranteedExit(Measurement[GuaranteedExitResult]):
             RunError: no such entry, or a lens of another model.
         """
         check_lens(self.lens, model, "sound")
-        check_answers(data, "an exit with a guarantee")
         if self.first > model.info.n_layers:
             raise RunError(
                 f"first={self.first}, but the residual stream has layers 0 to {model.info.n_layers}."
@@ -410,8 +408,8 @@ class GuaranteedExit(Measurement[GuaranteedExitResult]):
                 "The threshold is calibrated on one half of the prompts and tested on the other, so "
                 "it needs at least two prompts."
             )
-        check_once(data, "the threshold could be tested on queries it was calibrated on")
-        check_several_classes(data)
+        could = "the threshold could be tested on queries it was calibrated on"
+        check_halves(data, "an exit with a guarantee", could)
         self._without(model, data)
 
     def _without(self, model: LanguageModel, data: PromptBatch) -> PromptBatch:

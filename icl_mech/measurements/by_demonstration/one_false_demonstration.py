@@ -30,7 +30,7 @@ from icl_mech.errors import PromptError, ResultError, RunError
 from icl_mech.measurements.base import Measurement, Pass
 from icl_mech.measurements.by_demonstration.flow_by_demonstration import FlowByDemonstrationResult
 from icl_mech.measurements.causal.head_maps import clear_heads
-from icl_mech.measurements.demonstrations import check_once, check_same_count, check_several_classes
+from icl_mech.measurements.demonstrations import check_halves, check_same_count
 from icl_mech.measurements.doors import door
 from icl_mech.measurements.heads.label_attention import LabelAttentionReading
 from icl_mech.measurements.lens.fitted import FittedLens, check_lens
@@ -456,8 +456,8 @@ class OneFalseDemonstration(Measurement[OneFalseDemonstrationResult]):
                     f"A false demonstration cannot be written ({false.why_not}). Build the prompts "
                     "with build_prompts or prompts_from_text, and load the model with its tokenizer."
                 )
-        check_once(data, "the early exit could be tested on queries it was chosen on")
-        check_several_classes(data)
+        could = "the early exit could be tested on queries it was chosen on"
+        check_halves(data, "one false demonstration", could)
 
     def _places(self, data: PromptBatch) -> tuple[int, ...]:
         return tuple(range(data.n_demos)) if self.places is None else tuple(self.places)
