@@ -1498,7 +1498,7 @@ def demonstration_steering(
 
     Args:
         model: TransformerBridge, HookedTransformer or adapted model.
-        prompts: With demonstrations and answers; at least four.
+        prompts: With demonstrations and answers; at least four, each query only once.
         strengths: Factors of the vector.
         layers: Blocks after which it is added, one at a time; None: all.
         draws: Number of random directions.
@@ -1515,7 +1515,7 @@ def demonstration_steering(
 
     Raises:
         PromptError: prompts without answers or demonstrations, whose queries cannot be separated from them, or
-            too few of them; a repeated query.
+            fewer than four of them; a repeated query, or queries of one class.
         RunError: no strength or one that is not positive, or layers the model does not have.
     """
 
@@ -1609,7 +1609,8 @@ def function_vector_by_demonstration(
 
     Raises:
         PromptError: prompts without answers, text roles or two demonstrations, or with different numbers of them;
-            with heads=None also a repeated query, or label words that cannot be shuffled.
+            queries of one class, or all alike; with heads=None also a repeated query, or label words that cannot be
+            shuffled.
         RunError: processed weights, a model that normalises the sum of its heads, heads or layers it does not have.
 
     Source: arXiv 2605.16591.
@@ -1673,7 +1674,7 @@ def guaranteed_exit(
 
     Args:
         model: TransformerBridge, HookedTransformer or adapted model.
-        prompts: With demonstrations and answers, each only once.
+        prompts: With demonstrations and answers, each query only once.
         epsilon: Tolerated risk ε, from 0 to below 1 (`harm`: above 0).
         delta: Probability δ of a larger risk.
         loss: `difference` or `harm`.
@@ -1691,7 +1692,8 @@ def guaranteed_exit(
 
     Raises:
         RunError: options outside their range, or a lens of another model.
-        PromptError: fewer than two prompts, repeated ones, or without answers, demonstrations or zero-shot prompts.
+        PromptError: fewer than two prompts, repeated queries, queries of one class, or prompts without answers,
+            demonstrations or zero-shot prompts.
 
     Source: arXiv 2510.02480.
     """
@@ -1803,7 +1805,7 @@ def one_false_demonstration(
 
     Raises:
         PromptError: prompts without answers, with different numbers of demonstrations, with false labels already, or
-            that cannot be written anew.
+            that cannot be written anew; a repeated query, or queries of one class.
         RunError: a place that prompts do not have, or a lens of another model.
 
     Source: arXiv 2603.04464.
@@ -1912,7 +1914,7 @@ def stability(
     *,
     of: AnyMeasurement[Any, Any] | str = ...,
     k: int = ...,
-    over: Sequence[Literal['seed', 'template', 'label set', 'subset']] = ...,
+    over: Sequence[Literal['seed', 'template', 'label set', 'subset']] | None = ...,
     seeds: int = ...,
     templates: Sequence[str] = ...,
     label_sets: Sequence[str | Sequence[str]] = ...,
@@ -1937,7 +1939,7 @@ def stability(
             critical layer, a claim.
         k: Number of top heads, less than half of all.
         over: What is varied, one at a time: the `seed` of demonstrations and queries, the `template`, the `label set`,
-            or disjoint parts of the prompts (`subset`).
+            or disjoint parts of the prompts (`subset`). None: all of these; without label sets for free-form answers.
         seeds: Number of seeds, the given one included; a measurement with a `seed` is repeated with as many.
         templates: Templates in addition to the given one; separator and narrative stay. Of the defaults, those that give
             equal prompts are left out.

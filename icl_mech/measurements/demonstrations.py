@@ -12,6 +12,7 @@ import torch
 
 from icl_mech._typing import Int, Tensor
 from icl_mech.errors import PromptError, ResultError
+from icl_mech.measurements.causal.answers import check_answers
 from icl_mech.metrics.calibration import reachable_accuracy
 from icl_mech.metrics.layers import stratified_halves
 from icl_mech.prompts import Prompt, PromptBatch, Span
@@ -238,22 +239,54 @@ def taught_classes(prompts: PromptBatch) -> Int[Tensor, " batch"] | None:
     return None if any(label is None for label in classes) else torch.tensor(classes)
 
 
+def check_once(prompts: PromptBatch, could: str) -> None:
+    """Reject a repeated query.
+
+    Args:
+        prompts: Prompts of which some select what the others test.
+        could: What could happen to a query on both sides.
+
+    Raises:
+        PromptError: names the query.
+    """
+    if (again := repeated_query(prompts)) is not None:
+        raise PromptError(
+            f"Query {again} repeats an earlier one, so {could}; give every query only once."
+        )
+
+
+def check_several_classes(prompts: PromptBatch) -> None:
+    """Reject queries of a single class.
+
+    Raises:
+        PromptError: says how to build others.
+    """
+    if prompts.has_classes and len(set(prompts.answers.tolist())) < 2:
+        raise PromptError(
+            "All queries have the same class, so a preference for its label would look like a "
+            "right answer. Give queries of several classes (balanced=True)."
+        )
+
+
+def check_halves(prompts: PromptBatch, what: str, could: str) -> None:
+    """Reject prompts of which one half cannot select what the other tests.
+
+    Raises:
+        PromptError: no answers, a repeated query (see `check_once`), or queries of a single class.
+    """
+    check_answers(prompts, what)
+    check_once(prompts, could)
+    check_several_classes(prompts)
+
+
 def two_parts(prompts: PromptBatch, seed: int = 0) -> tuple[list[int], list[int]]:
     """Indices of the prompts on which heads are selected, and of those on which they are tested.
 
     Raises:
         PromptError: a repeated query, or queries of a single class.
     """
-    if (again := repeated_query(prompts)) is not None:
-        raise PromptError(
-            f"Query {again} repeats an earlier one, so heads could be tested on the queries "
-            "they were chosen on; give every query only once."
-        )
-    if prompts.has_classes and len(set(prompts.answers.tolist())) < 2:
-        raise PromptError(
-            "All queries have the same class, so a preference for its label would look like a "
-            "right answer. Give queries of several classes (balanced=True)."
-        )
+    check_once(prompts, "heads could be tested on the queries they were chosen on")
+    check_several_classes(prompts)
     first, second = stratified_halves(prompts.answers, seed)
     return first.tolist(), second.tolist()
 

@@ -66,9 +66,20 @@ def percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
-def said(interval: Interval, *, sign: bool = False) -> str:
-    """A number with its interval, such as `0.25 [0.09, 0.53]`."""
-    value, low, high = (told(end, sign=sign, beside=largest(*interval)) for end in interval)
+NATURAL = 0.05
+"""Scale of effects in logits, nats or probabilities: below 0.000005 they read as 0."""
+
+
+def said(interval: Interval, *, sign: bool = False, scale: float = 0.0) -> str:
+    """A number with its interval, such as `0.25 [0.09, 0.53]`.
+
+    Args:
+        interval: The number and its ends.
+        sign: Also write the sign of positive numbers, as for differences.
+        scale: Size beside which numbers that cannot be told from 0 read as 0, if the interval's ends are smaller.
+    """
+    beside = max(scale, largest(*interval))
+    value, low, high = (told(end, sign=sign, beside=beside) for end in interval)
     return f"{value} [{low}, {high}]"
 
 

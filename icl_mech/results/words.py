@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from icl_mech.results.judging import opening
 from icl_mech.results.prompts import answer_kind, given
 from icl_mech.results.wording import (
+    NATURAL,
     counted,
     layers_named,
     listed,
@@ -45,6 +46,7 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "interval": said,
     "difference": partial(said, sign=True),
     "resolved": resolved,
+    "effect": partial(said, sign=True, scale=NATURAL),
     "bound": told_bound,
     "percent": percent,
     "count": counted,

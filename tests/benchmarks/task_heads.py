@@ -13,7 +13,7 @@ import torch
 import icl_mech as icl
 from icl_mech.measurements import HeadMediation, HeadScores, InductionScores, TaskHeads
 from icl_mech.measurements.heads.chosen import head_name
-from icl_mech.measurements.heads.task_claims import SETS, TaskHeadsResult
+from icl_mech.measurements.heads.task_claims import CONTEXT, SETS, TaskHeadsResult
 from icl_mech.metrics import Interval
 from icl_mech.results.wording import said, told
 from icl_mech.studies.causal import HEADS, chosen
@@ -70,7 +70,7 @@ def named(results: list[TaskHeadsResult], heads: str) -> str:
 
 def table(kept: Kept) -> str:
     """Effects over seeds, statuses, heads by seed, and overlaps, in Markdown."""
-    lines = ["| task | heads | change | random heads | comparison | to lose | by seed |", "|---|---|---|---|---|---|---|"]  # fmt: skip
+    lines = ["| task | heads | change | random heads | comparison | beyond it (nats) | to lose | by seed |", "|---|---|---|---|---|---|---|---|"]  # fmt: skip
     every = {
         task: [own for cell, own in kept.items() if cell[0] == task and cell[1] != OTHERS]
         for task in TASKS
@@ -80,13 +80,18 @@ def table(kept: Kept) -> str:
             effects = [own.effects(name) for own in results]
             change = [effect.change.value for effect in effects]
             random = [effect.change.value - effect.beyond_random.value for effect in effects]  # type: ignore[union-attr]
-            other = [effect.change.value - effect.beyond_context.value for effect in effects]  # type: ignore[union-attr]
+            measure = {"recognition": "outside_change", "learning": "right_change"}[name]
+            other = [
+                own.interval(measure, context=CONTEXT[name], set=name).value for own in results
+            ]
+            nats = [effect.beyond_context.value for effect in effects]  # type: ignore[union-attr]
+            in_nats = all(name == "recognition" or own.log_right is not None for own in results)
             room = [effect.room.value for effect in effects]  # type: ignore[union-attr]
             statuses = Counter(own.status_of(name) for own in results)
             said_statuses = ", ".join(
                 f"{count} {status}" for status, count in statuses.most_common()
             )
-            columns = [f"`{task}`", name, *map(over_seeds, (change, random, other, room)), said_statuses]  # fmt: skip
+            columns = [f"`{task}`", name, *map(over_seeds, (change, random, other)), over_seeds(nats) if in_nats else "–", over_seeds(room), said_statuses]  # fmt: skip
             lines.append(f"| {' | '.join(columns)} |")
     lines += ["", "| task | chosen for recognition | chosen for learning | recognition clear | learning clear |", "|---|---|---|---|---|"]  # fmt: skip
     for task, results in every.items():

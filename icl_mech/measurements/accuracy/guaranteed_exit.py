@@ -29,7 +29,7 @@ from icl_mech._typing import Bool, Float, Int, Tensor
 from icl_mech.checking import Count, Natural, checked
 from icl_mech.errors import PromptError, ResultError, RunError
 from icl_mech.measurements.base import Measurement, Pass
-from icl_mech.measurements.causal.answers import check_answers
+from icl_mech.measurements.demonstrations import check_halves
 from icl_mech.measurements.doors import door
 from icl_mech.measurements.lens.fitted import FittedLens, check_lens
 from icl_mech.measurements.lens.residuals import LayerLensReading
@@ -110,6 +110,7 @@ class GuaranteedExitResult(Result):
         starts: Number of starts of the test.
         first: The first entry that may answer.
         labels: Names of the classes.
+        candidates: Number of words that each answer is chosen from (not used with classes).
     """
 
     axis_labels: ClassVar[Mapping[str, str | Sequence[Any]]] = {"threshold": "shown_thresholds"}
@@ -127,6 +128,7 @@ class GuaranteedExitResult(Result):
     starts: int
     first: int
     labels: tuple[str, ...] = ()
+    candidates: int = 2
 
     @property
     def shown_thresholds(self) -> tuple[float, ...]:
@@ -172,7 +174,10 @@ class GuaranteedExitResult(Result):
 
     @kept
     def savings(self) -> Float[Tensor, "batch threshold"]:
-        """Fraction of the model's layers that are not run; 0 where zero-shot answers."""
+        """Fraction of the layers of the prompt's pass that need not run.
+
+        0 where zero-shot answers: all of them ran by then, and those of a pass over the query alone come on top.
+        """
         exits = self.exits()
         return torch.where(exits < 0, 0.0, 1 - exits.double() / self.blocks)
 
@@ -246,7 +251,7 @@ class GuaranteedExitResult(Result):
 
     @property
     def saved(self) -> Interval:
-        """Fraction of layers saved at λ̂ on the other half."""
+        """Fraction of the layers of the prompt's pass that need not run at λ̂, on the other half."""
         saved = self._held_out(self.savings(), torch.zeros_like(self.zero_shot))
         return mean_interval(saved, "outcome")
 
@@ -274,9 +279,9 @@ class GuaranteedExitResult(Result):
 
     @property
     def constant(self) -> float:
-        """Accuracy of the best constant answer on these prompts."""
+        """Accuracy of the best constant answer on these prompts; of a guess among the candidates for choices."""
         if not self.labels:
-            return 1 / 2
+            return 1 / self.candidates
         counts = torch.bincount(self.answers[~self.calibration], minlength=len(self.labels))
         return float(counts.max() / counts.sum())
 
@@ -284,8 +289,8 @@ class GuaranteedExitResult(Result):
     def status(self) -> Status:
         """Status of the claim that layers can be saved with this guarantee.
 
-        A threshold is accepted; on the other half it saves more than a tenth of the layers and answers better than the
-        best constant answer. It cannot be judged where no calibration half of this size could accept any.
+        A threshold is accepted; on the other half more than a tenth of the layers of the prompt's pass need not run, and
+        answers are better than the best constant answer (for choices: a guess). It cannot be judged where no calibration half of this size could accept any.
         """
         if not self.reachable:
             return "cannot be judged"
@@ -350,7 +355,8 @@ class GuaranteedExit(Measurement[GuaranteedExitResult]):
 
     Raises:
         RunError: options outside their range, or a lens of another model.
-        PromptError: fewer than two prompts, repeated ones, or without answers, demonstrations or zero-shot prompts.
+        PromptError: fewer than two prompts, repeated queries, queries of one class, or prompts without answers,
+            demonstrations or zero-shot prompts.
 
     Source: arXiv 2510.02480.
     """
@@ -374,12 +380,12 @@ class GuaranteedExit(Measurement[GuaranteedExitResult]):
             RunError: names the field and the values it may have.
         """
         super().__post_init__()
-        least = self.epsilon > 0 or (self.epsilon == 0 and self.loss == "difference")
-        if not (least and self.epsilon < 1 and 0 < self.delta < 1):
-            raise RunError(
-                f"epsilon={self.epsilon} must lie from 0 to below 1 (loss='harm': above 0), and "
-                f"delta={self.delta} between 0 and 1."
-            )
+        harm = self.loss == "harm"
+        if not 0 <= self.epsilon < 1 or (harm and self.epsilon == 0):
+            expected = "above 0 and below 1 with loss='harm'" if harm else "at least 0 and below 1"
+            raise RunError(f"epsilon={self.epsilon:g}; expected {expected}, such as 0.1.")
+        if not 0 < self.delta < 1:
+            raise RunError(f"delta={self.delta:g}; expected above 0 and below 1, such as 0.05.")
         if self.starts > self.grid:
             raise RunError(
                 f"starts={self.starts} exceeds grid={self.grid}, the number of thresholds."
@@ -393,16 +399,17 @@ class GuaranteedExit(Measurement[GuaranteedExitResult]):
             RunError: no such entry, or a lens of another model.
         """
         check_lens(self.lens, model, "sound")
-        check_answers(data, "an exit with a guarantee")
         if self.first > model.info.n_layers:
             raise RunError(
                 f"first={self.first}, but the residual stream has layers 0 to {model.info.n_layers}."
             )
-        if len({prompt.tokens for prompt in data}) < max(2, len(data)):
+        if len(data) < 2:
             raise PromptError(
                 "The threshold is calibrated on one half of the prompts and tested on the other, so "
-                "it needs at least two prompts, none of them twice."
+                "it needs at least two prompts."
             )
+        could = "the threshold could be tested on queries it was calibrated on"
+        check_halves(data, "an exit with a guarantee", could)
         self._without(model, data)
 
     def _without(self, model: LanguageModel, data: PromptBatch) -> PromptBatch:
@@ -450,9 +457,12 @@ class GuaranteedExit(Measurement[GuaranteedExitResult]):
             starts=self.starts,
             first=self.first,
             labels=data.labels if data.has_classes else (),
+            candidates=data.n_labels,
         )
 
 
 guaranteed_exit = door(
-    GuaranteedExit, "guaranteed_exit", prompts="With demonstrations and answers, each only once."
+    GuaranteedExit,
+    "guaranteed_exit",
+    prompts="With demonstrations and answers, each query only once.",
 )

@@ -44,6 +44,7 @@ from icl_mech.measurements.by_demonstration.splitting import (
 )
 from icl_mech.measurements.causal.answers import AnswerReading, above_others
 from icl_mech.measurements.causal.head_mediation import HeadMediation, MeanOver
+from icl_mech.measurements.demonstrations import check_several_classes
 from icl_mech.measurements.doors import door
 from icl_mech.measurements.heads.chosen import random_heads
 from icl_mech.measurements.heads.head_attention import TargetRowReading
@@ -293,7 +294,8 @@ class FunctionVectorByDemonstration(Measurement[FunctionVectorByDemonstrationRes
 
     Raises:
         PromptError: prompts without answers, text roles or two demonstrations, or with different numbers of them;
-            with heads=None also a repeated query, or label words that cannot be shuffled.
+            queries of one class, or all alike; with heads=None also a repeated query, or label words that cannot be
+            shuffled.
         RunError: processed weights, a model that normalises the sum of its heads, heads or layers it does not have.
 
     Source: arXiv 2605.16591.
@@ -325,10 +327,13 @@ class FunctionVectorByDemonstration(Measurement[FunctionVectorByDemonstrationRes
         """
         what, info = "function_vector_by_demonstration", model.info
         check_parted(model, data, what)
+        _ = of_other_queries(data)
+        check_several_classes(data)
         check_layers([self._layer], info, what)
         if self.heads is None:
-            pair, _ = halves_of(model, data, self.seed)
+            pair, tested = halves_of(model, data, self.seed)
             self._choosing.check(model, pair)
+            _ = of_other_queries(data[tested.tolist()])
         elif not self.heads or len(set(self.heads)) < len(self.heads):
             raise RunError(f"heads={list(self.heads)} must name at least one head, and each once.")
         count = self.k if self.heads is None else len(self.heads)

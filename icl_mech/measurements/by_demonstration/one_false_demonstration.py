@@ -29,7 +29,8 @@ from icl_mech.engine import common_prefix
 from icl_mech.errors import PromptError, ResultError, RunError
 from icl_mech.measurements.base import Measurement, Pass
 from icl_mech.measurements.by_demonstration.flow_by_demonstration import FlowByDemonstrationResult
-from icl_mech.measurements.demonstrations import check_same_count
+from icl_mech.measurements.causal.head_maps import clear_heads
+from icl_mech.measurements.demonstrations import check_halves, check_same_count
 from icl_mech.measurements.doors import door
 from icl_mech.measurements.heads.label_attention import LabelAttentionReading
 from icl_mech.measurements.lens.fitted import FittedLens, check_lens
@@ -37,7 +38,6 @@ from icl_mech.measurements.lens.residuals import LENS, LayerLensReading
 from icl_mech.measurements.saliency.reduction import third_of
 from icl_mech.metrics import (
     Interval,
-    above_together,
     early_exit_layer,
     mean_interval,
     prefix_matching,
@@ -49,8 +49,9 @@ from icl_mech.models import LanguageModel
 from icl_mech.prompts import PromptBatch
 from icl_mech.prompts.one_false import OneFalse, one_false
 from icl_mech.results import Definition, Quantity, Result, function_of_means
-from icl_mech.results.judging import Status, judged, together
+from icl_mech.results.judging import FEWEST_PROMPTS, Status, judged, together
 from icl_mech.results.quantities import kept
+from icl_mech.results.wording import listed
 
 PAPER = "arXiv 2603.04464"
 
@@ -104,6 +105,7 @@ class Exit(NamedTuple):
         beyond: The same minus that with true demonstrations.
         accuracy: Accuracy there with one false demonstration.
         prompts: Number of prompts reported on.
+        chance: Accuracy of a guess, or of the best constant answer on these prompts if that is larger.
     """
 
     layer: int
@@ -111,6 +113,7 @@ class Exit(NamedTuple):
     beyond: Interval
     accuracy: Interval
     prompts: int
+    chance: float
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -158,6 +161,11 @@ class OneFalseDemonstrationResult(Result):
         return len(self.answers)
 
     @property
+    def too_few(self) -> bool:
+        """True if there are too few prompts for a conclusion."""
+        return self.count < FEWEST_PROMPTS
+
+    @property
     def has_control(self) -> bool:
         """True if the exchanged prompts could be written."""
         return "exchanged" in self.sides
@@ -190,7 +198,8 @@ class OneFalseDemonstrationResult(Result):
             ResultError: no such side.
         """
         if side not in self.sides:
-            raise ResultError(f"There is no side {side!r} here. {' '.join(self.notes)}")
+            notes = "".join(f" {note}" for note in self.notes)
+            raise ResultError(f"There is no side {side!r} here, only {listed(self.sides)}.{notes}")
         probs = self.right[..., -1].exp()
         return probs[:, self.sides.index(side)] - probs[:, self.sides.index("false")]
 
@@ -323,6 +332,7 @@ class OneFalseDemonstrationResult(Result):
             mean_interval(change[:, 1] - change[:, 0], "contrast"),
             mean_interval(correct[second, 1, layer], "outcome"),
             len(second),
+            max(1 / len(self.labels), int(self.answers[second].bincount().max()) / len(second)),
         )
 
     @property
@@ -330,13 +340,12 @@ class OneFalseDemonstrationResult(Result):
         """Status of the claim that an earlier layer answers better than the last, because of the false demonstration.
 
         The exit is chosen on one half and tested on the other: accuracy rises, more so than with true
-        demonstrations, and is above chance there.
+        demonstrations, and is above chance there, which is that of the best constant answer.
         """
         early = self.exit
         if early is None:
             return "cannot be judged"
-        chance = 1 / len(self.labels)
-        effects = ((early.gain, 0.0), (early.beyond, 0.0), (early.accuracy, chance))
+        effects = ((early.gain, 0.0), (early.beyond, 0.0), (early.accuracy, early.chance))
         status = together(
             *(judged(effect, null=null, prompts=early.prompts) for effect, null in effects)
         )
@@ -346,19 +355,16 @@ class OneFalseDemonstrationResult(Result):
 
     @kept
     def misfit_heads(self) -> tuple[tuple[int, int], ...]:
-        """Heads that attend more to a label word where it is false, most first; empty without the control.
+        """Heads that attend more to a label word where it is false, most first; empty without the control or with too few prompts.
 
         More than to the correct label word of the same text, and more than to the same label word after a text that it
-        fits; each a joint statement about all heads (max-T), over the mean of all places.
+        fits; each a joint statement about all heads (see `clear_heads`), over the mean of all places.
         """
-        if not self.has_control:
+        if self.too_few or not self.has_control:
             return ()
-        sides = self.attention.double().mean(2)
-        above = above_together(sides[:, 1] - sides[:, 0])
-        above &= above_together(change := sides[:, 1] - sides[:, 2])
-        order = change.mean(0).flatten().argsort(descending=True).tolist()
-        heads = (divmod(head, change.shape[-1]) for head in order)
-        return tuple((layer, head) for layer, head in heads if bool(above[layer, head]))
+        true, false, exchanged = self.attention.double().mean(2).unbind(1)
+        above_true = clear_heads(false - true)
+        return tuple(head for head in clear_heads(false - exchanged) if head in above_true)
 
     @checked(ResultError)
     def agreement(self, flow: FlowByDemonstrationResult, third: str = "last") -> Interval:
@@ -405,7 +411,7 @@ class OneFalseDemonstration(Measurement[OneFalseDemonstrationResult]):
 
     Raises:
         PromptError: prompts without answers, with different numbers of demonstrations, with false labels already, or
-            that cannot be written anew.
+            that cannot be written anew; a repeated query, or queries of one class.
         RunError: a place that prompts do not have, or a lens of another model.
 
     Source: arXiv 2603.04464.
@@ -450,6 +456,8 @@ class OneFalseDemonstration(Measurement[OneFalseDemonstrationResult]):
                     f"A false demonstration cannot be written ({false.why_not}). Build the prompts "
                     "with build_prompts or prompts_from_text, and load the model with its tokenizer."
                 )
+        could = "the early exit could be tested on queries it was chosen on"
+        check_halves(data, "one false demonstration", could)
 
     def _places(self, data: PromptBatch) -> tuple[int, ...]:
         return tuple(range(data.n_demos)) if self.places is None else tuple(self.places)

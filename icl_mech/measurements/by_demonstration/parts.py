@@ -21,6 +21,9 @@ from icl_mech.models.rehearsal import stage
 from icl_mech.prompts import PromptBatch
 from icl_mech.segments import Segment
 
+SMALLEST = 1e-6
+"""Outputs below this size are compared with it, as they are rounding errors themselves."""
+
 
 def of_demonstrations(prompts: PromptBatch, width: int) -> Float[Tensor, "batch demo pos"]:
     """1 at the tokens of each demonstration: its text, label word and template.
@@ -132,7 +135,8 @@ class Outputs:
         """
         outputs = torch.stack([read[Site("z", layer)][:, 0, head] for layer, head in self.heads], 1)
         error = float(
-            (self.parts.sum(2) - outputs.float()).abs().max() / outputs.abs().max().clamp(min=1.0)
+            (self.parts.sum(2) - outputs.float()).abs().max()
+            / outputs.abs().max().clamp(min=SMALLEST)
         )
         rounded = "bitsandbytes int8" in model.info.weights_format
         allowed = 0.05 if rounded else SUM_ERROR.get(model.info.dtype, 0.05)

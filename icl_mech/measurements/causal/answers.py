@@ -42,11 +42,20 @@ class Answers:
         """1 where the correct label word has the largest logit of the label words."""
         return (self.label_logits.argmax(-1) == answers).double()
 
+    def log_right(self, answers: Int[Tensor, " batch"]) -> Float[Tensor, " batch"]:
+        """Log-probability of the correct label word among the label words (nats)."""
+        return self.label_logits.double().log_softmax(-1).gather(1, answers[:, None])[:, 0]
+
+    @property
+    def log_inside(self) -> Float[Tensor, " batch"]:
+        """Log of the probability of the label words' first tokens together (nats)."""
+        inside = self.label_logits.double().logsumexp(-1) - self.log_sum.double()
+        return inside.clamp(max=0.0)
+
     @property
     def outside(self) -> Float[Tensor, " batch"]:
         """Probability outside the label words' first tokens."""
-        inside = self.label_logits.double().logsumexp(-1) - self.log_sum.double()
-        return 1 - inside.exp().clamp(max=1.0)
+        return 1 - self.log_inside.exp()
 
     def difference(self, answers: Int[Tensor, " batch"]) -> Float[Tensor, " batch"]:
         """Logit of the correct label word minus the mean of the others."""

@@ -34,7 +34,7 @@ from icl_mech.measurements.causal.held_out_contexts import in_contexts
 from icl_mech.measurements.causal.recovered_gain import DemonstrationSteeringResult
 from icl_mech.measurements.causal.side_effects import SideEffects
 from icl_mech.measurements.causal.task_vector import TaskVector
-from icl_mech.measurements.demonstrations import check_demonstrations
+from icl_mech.measurements.demonstrations import check_demonstrations, check_several_classes
 from icl_mech.measurements.doors import door
 from icl_mech.measurements.reading import PredictionReading
 from icl_mech.models import LanguageModel
@@ -75,7 +75,7 @@ class DemonstrationSteering(Measurement[DemonstrationSteeringResult]):
 
     Raises:
         PromptError: prompts without answers or demonstrations, whose queries cannot be separated from them, or
-            too few of them; a repeated query.
+            fewer than four of them; a repeated query, or queries of one class.
         RunError: no strength or one that is not positive, or layers the model does not have.
     """
 
@@ -113,6 +113,7 @@ class DemonstrationSteering(Measurement[DemonstrationSteeringResult]):
             raise RunError(
                 f"strengths={list(self.strengths)}; give at least one factor, all above 0."
             )
+        check_several_classes(data)
         in_contexts(model, data, self.seed)
         for prompts in self._side_effects(model, data).tasks:
             check_answers(prompts, "demonstration_steering")
@@ -283,5 +284,5 @@ def _placed(values: Tensor, rows: list[int], count: int) -> Tensor:
 demonstration_steering = door(
     DemonstrationSteering,
     "demonstration_steering",
-    prompts="With demonstrations and answers; at least four.",
+    prompts="With demonstrations and answers; at least four, each query only once.",
 )

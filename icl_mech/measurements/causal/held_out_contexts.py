@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from icl_mech.errors import PromptError
-from icl_mech.measurements.demonstrations import repeated_query, without_demonstrations
+from icl_mech.measurements.demonstrations import check_once, without_demonstrations
 from icl_mech.metrics.layers import stratified_halves
 from icl_mech.models import LanguageModel
 from icl_mech.prompts import PromptBatch
@@ -44,17 +44,13 @@ def in_contexts(model: LanguageModel, data: PromptBatch, seed: int) -> Contexts:
             f"({alone.why_not}). Build the prompts with build_prompts or prompts_from_text, and "
             "load the model with its tokenizer."
         )
-    if (again := repeated_query(data)) is not None:
-        raise PromptError(
-            f"Query {again} repeats an earlier one, so the vector could be tested on a query it "
-            "was computed from; give every query only once."
-        )
+    check_once(data, "the vector could be tested on a query it was computed from")
     training, test = (part.tolist() for part in stratified_halves(data.answers, seed))
     first, second = (
         [training[place] for place in part.tolist()]
         for part in stratified_halves(data.answers[training], seed)
     )
-    if not (first and second and test):
+    if len(data) < 4 or not (first and second and test):
         raise PromptError(
             f"The vector is computed and chosen on half of the prompts and tested on the "
             f"others, but there are {len(data)}; give at least four."

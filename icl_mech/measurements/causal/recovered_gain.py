@@ -7,6 +7,7 @@ from the demonstrations as text, over the same held-out prompts.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import nan
 from typing import ClassVar, Literal
 
 import torch
@@ -21,8 +22,12 @@ from icl_mech.metrics.ratios import ratio_interval
 from icl_mech.results import Definition, Quantity, Result
 from icl_mech.results.judging import Status, jointly, judged
 from icl_mech.results.quantities import function_of_means
+from icl_mech.results.wording import listed
 
 LOG_PROB = "log-probability of the right answer (nats)"
+
+OPTIONAL = ("shuffled", "offset", "random")
+"""Contexts that some prompts do not have."""
 
 Claim = Literal["vector", "labels"]
 
@@ -106,12 +111,22 @@ class DemonstrationSteeringResult(Result):
         return len(self.held_out)
 
     def _column(self, context: str, values: Tensor | None = None) -> Tensor:
-        """Values of the held-out prompts in a context: of the log-probability by default."""
+        """Values of the held-out prompts in a context: of the log-probability by default.
+
+        Raises:
+            ResultError: no such context.
+        """
+        if context not in self.contexts:
+            raise ResultError(f"context={context!r}; there are {listed(self.contexts)}.")
         values = self.log_prob if values is None else values
         return values[self.held_out, self.contexts.index(context)].double()
 
     def change(self, context: str) -> Gained:
-        """Log-probability (nats) and accuracy in a context minus those of the bare query, paired."""
+        """Log-probability (nats) and accuracy in a context minus those of the bare query, paired.
+
+        Raises:
+            ResultError: no such context.
+        """
         nats = mean_interval(self._column(context) - self._column("bare"))
         right = self._column(context, self.right) - self._column("bare", self.right)
         return Gained(*nats, mean_interval(right, "change"))
@@ -127,16 +142,24 @@ class DemonstrationSteeringResult(Result):
         return self.change("vector")
 
     def share(self, context: str = "vector") -> Interval:
-        """Fraction of the gain from demonstrations that a context recovers; not-a-number where the gain is not clear."""
+        """Fraction of the gain from demonstrations that a context recovers; not-a-number where the gain is not clear.
+
+        Raises:
+            ResultError: no such context.
+        """
         bare = self._column("bare")
-        return ratio_interval(self._column(context) - bare, self._column("demonstrations") - bare)
+        change, gain = self._column(context) - bare, self._column("demonstrations") - bare
+        return ratio_interval(change, gain) if float(gain.mean()) > 0 else Interval(nan, nan, nan)
 
     def beyond(self, control: str) -> Interval | None:
         """Log-probability with the vector minus that under a control (nats); None where it is not defined.
 
         For random directions, at least as wide as the prediction interval of one more of them.
+
+        Raises:
+            ResultError: no such context.
         """
-        if control not in self.contexts:
+        if control in OPTIONAL and control not in self.contexts:
             return None
         if control == "random":
             return beyond_draws(self._column("vector"), self.random[self.held_out])

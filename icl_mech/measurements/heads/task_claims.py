@@ -1,9 +1,13 @@
 """The claims on task heads: scores of every head, and what ablating the best changes on prompts that did not choose them.
 
-* *Learning heads*: accuracy among the label words falls, more than without random heads of the same layers, and more
+* *Learning heads*: accuracy among the label words falls, more than without random heads of the same layers; and more
   than with the same demonstrations under shuffled labels (a head that reads the query alone costs as much there);
-* *recognition heads*: the probability outside the label words rises, more than without random heads, and more than in
+* *recognition heads*: the probability outside the label words rises, more than without random heads; and more than in
   the same query without demonstrations.
+
+Contexts are compared in nats: of the right label word among the label words, and of all label words together. Accuracy
+near chance can hardly fall, and a probability near 1 hardly rise, so that on these scales a head that costs as much in
+both contexts would pass.
 
 Each claim needs something to lose: accuracy above the majority-class baseline, and less probability outside the label
 words than without demonstrations. At least `LEAST` of that must go with the heads.
@@ -18,6 +22,8 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import torch
 
 from icl_mech._typing import Float, Int, Tensor
+from icl_mech.checking import checked
+from icl_mech.errors import ResultError
 from icl_mech.measurements.causal.head_maps import FAMILY, Head, clear_heads
 from icl_mech.measurements.heads.head_sets import SHARED, Overlap, overlaps
 from icl_mech.measurements.heads.label_span import LEARNING, RECOGNITION
@@ -42,7 +48,9 @@ ABLATED = Definition(
     r"\Delta_S = \frac{1}{N} \sum_n m(x_n \mid z_S \leftarrow 0) - m(x_n)",
     "The heads S that one score chose on other prompts are ablated at the last token. For learning "
     "heads m is 1 where the true label word has the largest logit among the label words, for "
-    "recognition heads the probability outside the label words, one minus their sum.",
+    "recognition heads the probability outside the label words, one minus their sum. Compared with "
+    "another context, m is the log-probability of the true label word among the label words, or minus "
+    "the log of the label words' probability (nats).",
 )
 
 Measured = Float[Tensor, "batch context condition"]
@@ -54,8 +62,9 @@ class Effects(NamedTuple):
     Attributes:
         change: Change with demonstrations.
         beyond_random: The same minus that without random heads; None with a single draw.
-        beyond_context: The same minus that without demonstrations (recognition) or with shuffled labels (learning); None
-            where these cannot be built.
+        beyond_context: Change in nats, minus that without demonstrations (recognition: of minus the log of the label words'
+            probability) or with shuffled labels (learning: of the right label word's log-probability among them); None where
+            these cannot be built.
         room: How much there is to lose, see `TaskHeadsResult.room`; None likewise.
         enough: Loss minus `LEAST` of it.
     """
@@ -79,6 +88,10 @@ class TaskHeadsResult(Result):
         random_draws: Mean over prompts of recognition for every draw of random directions.
         right: 1 where the right label word has the largest logit, by context and ablated set.
         outside: Probability outside the label words, likewise.
+        log_right: Log-probability of the right label word among the label words (nats), likewise; None in results saved
+            before it was: learning is compared with shuffled labels by `right` there.
+        log_inside: Log of the label words' probability (nats), likewise; None in results saved before it was: computed
+            from `outside` there.
         random_right: `right` without random heads of each set's layers, with demonstrations.
         random_outside: `outside` likewise.
         contexts: `demonstrations`, and of `zero_shot` and `shuffled` those that could be built.
@@ -123,6 +136,8 @@ class TaskHeadsResult(Result):
     others: tuple[tuple[Head, ...], ...] = ()
     random_tokens: bool = True
     notes: tuple[str, ...] = ()
+    log_right: Measured | None = None
+    log_inside: Measured | None = None
 
     def quantities(self) -> dict[str, Quantity]:
         """Scores, their excess over the controls, both measures by context and ablated set, and their changes."""
@@ -169,8 +184,13 @@ class TaskHeadsResult(Result):
         """Heads whose learning exceeds its control, largest first; a joint statement about all heads."""
         return clear_heads(self.learning - self.blind_learning)
 
+    @checked(ResultError)
     def of(self, name: TaskSet) -> tuple[Head, ...]:
-        """The heads of a set."""
+        """The heads of a set.
+
+        Raises:
+            ResultError: no such set.
+        """
         return self.heads[SETS.index(name)]
 
     @property
@@ -220,31 +240,50 @@ class TaskHeadsResult(Result):
     def _context(self, name: str) -> int | None:
         return self.contexts.index(name) if name in self.contexts else None
 
+    def _in_nats(self, name: TaskSet) -> Measured:
+        """The measure on a scale without bounds, on which contexts are compared."""
+        if name == "learning":
+            return self.right if self.log_right is None else self.log_right
+        if self.log_inside is None:
+            return -torch.log1p(-self.outside.double().clamp(max=1 - 1e-15))
+        return -self.log_inside
+
+    @checked(ResultError)
     @kept
     def effects(self, name: TaskSet) -> Effects:
-        """Effects of ablating a set of heads."""
+        """Effects of ablating a set of heads.
+
+        Raises:
+            ResultError: no such set.
+        """
         values, random = {
             "recognition": (self.outside, self.random_outside),
             "learning": (self.right, self.random_right),
         }[name]
         place, room = SETS.index(name), self.room[name]
-        changes = values[..., 1 + place] - values[..., 0]
+        changes, nats = (
+            each[..., 1 + place] - each[..., 0] for each in (values, self._in_nats(name))
+        )
         other = self._context(CONTEXT[name])
         loss = changes[:, 0] if name == "recognition" else -changes[:, 0]
         return Effects(
             mean_interval(changes[:, 0], "change"),
             beyond_draws(values[:, 0, 1 + place], random[:, place], "change"),
-            None if other is None else mean_interval(changes[:, 0] - changes[:, other], "contrast"),
+            None if other is None else mean_interval(nats[:, 0] - nats[:, other]),
             None if room is None else mean_interval(room),
             None if room is None else mean_interval(loss - LEAST * room),
         )
 
+    @checked(ResultError)
     @kept
     def status_of(self, name: TaskSet) -> Status:
         """Status of the claim on a set of heads.
 
         Cannot be judged where there is nothing to lose, or where a comparison is missing. *Present, not used*: the effect
         is clear but clearly below `LEAST` of what there is to lose.
+
+        Raises:
+            ResultError: no such set.
         """
         effects = self.effects(name)
         if not self.has_room(name):

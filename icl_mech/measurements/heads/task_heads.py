@@ -157,10 +157,13 @@ class TaskHeads(Measurement[TaskHeadsResult]):
         sets = self._sets(model, choosing, chosen_by)
         learning, blind = right_and_blind(scores.towards, testing.answers)
         contexts = self._contexts(model, testing)
-        right = [
-            torch.stack([run.right(testing.answers) for (run,) in runs], 1) for runs in ablated
-        ]
+        answers = testing.answers
+        right = [torch.stack([run.right(answers) for (run,) in runs], 1) for runs in ablated]
         outside = [torch.stack([run.outside for (run,) in runs], 1) for runs in ablated]
+        log_right = [
+            torch.stack([run.log_right(answers) for (run,) in runs], 1) for runs in ablated
+        ]
+        log_inside = [torch.stack([run.log_inside for (run,) in runs], 1) for runs in ablated]
         plain = 1 + len(sets.both)
         return TaskHeadsResult(
             recognition=scores.recognition,
@@ -170,6 +173,8 @@ class TaskHeads(Measurement[TaskHeadsResult]):
             random_draws=scores.random.double().mean(0).movedim(-1, 0),
             right=torch.stack([runs[:, :plain] for runs in right], dim=1),
             outside=torch.stack([runs[:, :plain] for runs in outside], dim=1),
+            log_right=torch.stack([runs[:, :plain] for runs in log_right], dim=1),
+            log_inside=torch.stack([runs[:, :plain] for runs in log_inside], dim=1),
             random_right=right[0][:, plain:].unflatten(1, (-1, self.draws)),
             random_outside=outside[0][:, plain:].unflatten(1, (-1, self.draws)),
             contexts=tuple(contexts.prompts),

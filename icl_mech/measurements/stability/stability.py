@@ -257,7 +257,7 @@ class Stability(Measurement[StabilityResult]):
             critical layer, a claim.
         k: Number of top heads, less than half of all.
         over: What is varied, one at a time: the `seed` of demonstrations and queries, the `template`, the `label set`,
-            or disjoint parts of the prompts (`subset`).
+            or disjoint parts of the prompts (`subset`). None: all of these; without label sets for free-form answers.
         seeds: Number of seeds, the given one included; a measurement with a `seed` is repeated with as many.
         templates: Templates in addition to the given one; separator and narrative stay. Of the defaults, those that give
             equal prompts are left out.
@@ -280,7 +280,7 @@ class Stability(Measurement[StabilityResult]):
         AnyMeasurement[Any, Any] | str, Called("a measurement such as HeadScores(), or its name")
     ] = "head_scores"
     k: Count = 5
-    over: Sequence[Axis] = AXES
+    over: Sequence[Axis] | None = None
     seeds: Count = 5
     templates: Sequence[str] = TEMPLATES
     label_sets: Sequence[str | Sequence[str]] = LABEL_SETS
@@ -301,7 +301,7 @@ class Stability(Measurement[StabilityResult]):
         super().__post_init__()
         for axis, (field, least) in FEWEST.items():
             value = getattr(self, field)
-            if axis in self.over and (value if isinstance(value, int) else len(value)) < least:
+            if axis in self._axes and (value if isinstance(value, int) else len(value)) < least:
                 raise RunError(
                     f"{field}={value!r} leaves a single run over {axis}; give at least {least}, or leave {axis!r} "
                     "out of over=."
@@ -330,6 +330,16 @@ class Stability(Measurement[StabilityResult]):
             ) from error
         return made
 
+    @property
+    def _axes(self) -> tuple[Axis, ...]:
+        return tuple(dict.fromkeys(AXES if self.over is None else self.over))
+
+    def filled(self, model: LanguageModel, data: Prompts) -> "Stability":
+        """With the axes that the prompts have filled in."""
+        first = data[0] if isinstance(data, tuple) else data
+        axes = [axis for axis in self._axes if axis != "label set" or first.labels]
+        return self if self.over is not None else replace(self, over=tuple(axes))
+
     def reads_first_tokens(self) -> bool:
         """As the repeated measurement."""
         return self.repeated.reads_first_tokens()
@@ -347,7 +357,7 @@ class Stability(Measurement[StabilityResult]):
         return variants_of(
             data,
             model,
-            tuple(dict.fromkeys(self.over)),
+            self._axes,
             seeds=self.seeds,
             templates=self.templates,
             label_sets=self.label_sets,
@@ -392,7 +402,7 @@ class Stability(Measurement[StabilityResult]):
             RunError: they have nothing to compare.
         """
         repeated, axes = self.repeated, []
-        for axis in dict.fromkeys(self.over):
+        for axis in self._axes:
             # Subsets are parts of the given prompts, which are therefore left out.
             whole = () if axis == "subset" else ("",)
             runs = [(variant, what) for variant, what in read if variant.over in (axis, *whole)]

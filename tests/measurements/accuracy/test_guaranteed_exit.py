@@ -11,6 +11,7 @@ from icl_mech import PromptBatch
 from icl_mech.errors import PromptError, RunError
 from icl_mech.measurements import GuaranteedExit
 from icl_mech.measurements.accuracy.guaranteed_exit import GuaranteedExitResult
+from icl_mech.measurements.demonstrations import query
 from icl_mech.metrics.risk import hoeffding_bentkus
 from icl_mech.planted.circuit import GAIN, Circuit, Neurons
 from icl_mech.planted.nulls import N_LAYERS, SPACES, STRONG, _base, _known
@@ -18,6 +19,7 @@ from icl_mech.planted.words import planted_tokenizer
 from tests.engine.cases import ragged
 from tests.engine.test_paths import TASK
 from tests.fuzz.reference import Plain, Text
+from tests.measurements.test_open_answers import made as open_task
 from tests.said import Words
 from tests.tiny import tiny_hf, tiny_model
 
@@ -94,6 +96,25 @@ def test_a_late_answer_is_no_use_where_zero_shot_knows():
     assert result.saved.value == 0
     assert result.status == "not shown"
     assert replace(result, loss="harm").threshold == 0.9
+
+
+def test_the_constant_answer_of_choices_is_a_guess():
+    """Among four choices a guess is right for a quarter of the prompts: .45 is better."""
+    right = [[0, 1, 1]] * 36 + [[0, 0, 0]] * 44
+    mixed = [right[number * 7 % 80] for number in range(80)]
+    result = made([[0.6, 0.7, 0.99]] * 80, mixed, [0] * 80, labels=(), candidates=4)
+    assert result.constant == 0.25 < result.accuracy.low < 0.5
+    assert result.status == "supported"
+    assert replace(result, candidates=2).status == "not shown"
+
+
+def test_choices_of_a_real_prompt():
+    model = tiny_model("gpt2")
+    prompts = icl.build_prompts(open_task(), model, shots=2, n=4, demonstrations="per_prompt")
+    assert prompts.n_labels > 2
+    result = icl.guaranteed_exit(model, prompts, **QUIET)
+    assert result.candidates == prompts.n_labels
+    assert result.constant == 1 / prompts.n_labels
 
 
 @pytest.mark.parametrize("family", ["gpt2", "llama", "gemma3"])
@@ -242,6 +263,11 @@ def test_words_and_drawing():
     WORDS(figure.answer, "answer")
     WORDS(figure.establishes, "establishes")
     WORDS(result.summary(), "summary")
+    WORDS(figure.question, "question")
+    WORDS(figure.caption, "caption")
+    (figure,) = replace(result, loss="harm").figures()
+    WORDS(figure.answer, "harm")
+    WORDS(figure.establishes, "establishes_harm")
     few = on(icl.planted_model(), n=8)
     WORDS(few.figures()[0].answer, "few")
     none = on(icl.untrained(icl.planted_model(), 0))
@@ -253,12 +279,27 @@ def test_refusals():
     prompts = icl.build_prompts(TASK, model, shots=1, n=4, demonstrations="per_prompt")
     with WORDS.raises(RunError, "epsilon"):
         GuaranteedExit(epsilon=0.0, loss="harm")
+    with WORDS.raises(RunError, "large_epsilon"):
+        GuaranteedExit(epsilon=2.0)
+    with WORDS.raises(RunError, "delta"):
+        GuaranteedExit(delta=0.0)
     with WORDS.raises(RunError, "starts"):
         GuaranteedExit(grid=4)
     with WORDS.raises(RunError, "first"):
         icl.guaranteed_exit(model, prompts, first=7)
     with WORDS.raises(PromptError, "twice"):
         icl.guaranteed_exit(model, PromptBatch((prompts[0], prompts[0])))
+    other = icl.build_prompts(TASK, model, shots=1, n=4, demonstrations="per_prompt", seed=1)
+    queries = {str(query(prompt)) for prompt in prompts}
+    again = next(prompt for prompt in other if str(query(prompt)) in queries)
+    assert again.tokens not in {prompt.tokens for prompt in prompts}
+    with WORDS.raises(PromptError, "repeated_query"):
+        icl.guaranteed_exit(model, PromptBatch((*prompts, again), prompts.source))
+    with WORDS.raises(PromptError, "single"):
+        icl.guaranteed_exit(model, prompts[[0]])
+    same = [number for number, prompt in enumerate(prompts) if prompt.answer == prompts[0].answer]
+    with WORDS.raises(PromptError, "one_class"):
+        icl.guaranteed_exit(model, prompts[same])
     with WORDS.raises(PromptError, "no_demonstrations"):
         icl.guaranteed_exit(model, icl.build_prompts(TASK, model, shots=0, n=4))
     with WORDS.raises(PromptError, "no_zero_shot"):

@@ -13,7 +13,9 @@ from icl_mech.measurements.by_demonstration.function_vector_by_demonstration imp
     CONDITIONS,
     FunctionVectorByDemonstrationResult,
 )
+from icl_mech.measurements.by_demonstration.parts import Outputs
 from icl_mech.measurements.heads.chosen import random_heads
+from icl_mech.models import Site, adapt
 from icl_mech.planted.heads import FUNCTION_VECTOR_HEADS, LEARNING_HEAD
 from icl_mech.prompts.rewriting import zero_shot
 from tests.engine.cases import ragged
@@ -447,6 +449,40 @@ def test_models_that_normalise_the_sum_of_heads_are_refused(family):
 def test_prompts_of_bare_positions_are_refused():
     with WORDS.raises(PromptError, "bare_positions"):
         icl.function_vector_by_demonstration(tiny_model("gpt2"), ragged()[[0]], **FEW)
+
+
+@pytest.mark.parametrize("options", [FEW, {"k": 3, "draws": 2}])
+def test_queries_of_one_class_are_refused(options):
+    """Any bias towards the one label would look like an effect."""
+    model = tiny_model("gpt2")
+    prompts = icl.build_prompts(TASK, model, shots=1, n=6, demonstrations="per_prompt")
+    same = [number for number, prompt in enumerate(prompts) if prompt.answer == prompts[0].answer]
+    measurement = FunctionVectorByDemonstration(**options)
+    with WORDS.raises(PromptError, "one_class"):
+        measurement(model, prompts[same])
+
+
+def test_queries_that_are_all_alike_are_refused():
+    """Vectors are means over prompts with other queries; it says so before anything is run."""
+    model = adapt(tiny_model("gpt2"))
+    prompts = icl.build_prompts(TASK, model, shots=1, n=2, demonstrations="per_prompt")
+    alike = tuple(replace(prompts[0], answer=n) for n in (0, 1))
+    measurement = FunctionVectorByDemonstration(**FEW)
+    with WORDS.raises(PromptError, "same_query"):
+        measurement.filled(model, prompts).check(model, icl.PromptBatch(alike, prompts.source))
+
+
+@pytest.mark.parametrize("size", [0.01, 1.0, 100.0])
+def test_parts_are_exact_relative_to_what_heads_write(size):
+    """Two per cent too much is refused however small outputs are, and rounding is not."""
+    model = adapt(tiny_model("gpt2"))
+    generator = torch.Generator().manual_seed(0)
+    parts = size * torch.randn(3, 1, 4, 5, generator=generator)
+    read = {Site("z", 0): parts.sum(2)[:, None]}
+    mixed = torch.zeros(3, 4, 1, 5)
+    Outputs(((0, 0),), parts * (1 + 1e-6), mixed).check(read, model)
+    with WORDS.raises(RunError, "inexact"):
+        Outputs(((0, 0),), parts * 1.02, mixed).check(read, model)
 
 
 def test_answers_with_choices():

@@ -15,6 +15,7 @@ from icl_mech.measurements import FlowByDemonstration, OneFalseDemonstration
 from icl_mech.measurements.by_demonstration.one_false_demonstration import (
     OneFalseDemonstrationResult,
 )
+from icl_mech.measurements.demonstrations import query
 from icl_mech.models import adapt
 from icl_mech.planted import null_model
 from icl_mech.planted.circuit import GAIN, Circuit
@@ -105,6 +106,8 @@ def test_by_hand(tmp_path):
     assert again.sides == result.sides
     with WORDS.raises(ResultError, "no_such_side"):
         made([[[0.9], [0.5]]], notes=("none",)).harms("exchanged")
+    with WORDS.raises(ResultError, "unknown_side"):
+        result.harm("nope")
 
 
 def test_status_by_hand():
@@ -138,6 +141,41 @@ def test_exit_by_hand():
     first[:, :, :, 0] = logits[:, :, :, 1]
     assert replace(result, logits=first).exit.layer == 0
     assert replace(result, logits=first).overthinking_status == "not shown"
+
+
+def test_chance_of_unbalanced_queries():
+    """Two thirds of the prompts are of the first class, and the early layer always answers it: no overthinking."""
+    answers = [0, 0, 1] * 48
+    result = made([[[0.9], [0.1], [0.9]]] * 144, answers=answers, layers=2)
+    logits = result.logits.clone()
+    logits[:, :, :, 0, 1] = logits[:, :, :, 1, 0] = 2.0
+    result = replace(result, logits=logits)
+    assert result.exit.layer == 1
+    assert result.exit.accuracy.low > 0.5
+    assert result.exit.chance == pytest.approx(2 / 3, abs=0.05)
+    assert result.overthinking_status == "not shown"
+    assert made([[[0.9], [0.1]]] * 24, answers=[0, 1] * 12).exit.chance == 0.5
+
+
+def attending(count, size):
+    """Attention of one head to false labels, `size` above both controls on average, with a spread of one."""
+    spread = torch.linspace(-1, 1, count)
+    spread = (spread - spread.mean()) / spread.std()
+    attention = torch.zeros(count, 3, 1, 1, 2)
+    attention[:, 1, 0, 0, 0] = size + spread
+    return made([[[0.9], [0.1], [0.9]]] * count, attention=attention)
+
+
+def test_misfit_heads_are_named_as_in_other_maps_of_heads():
+    """A head is named at 2.5 % one-sided, and from six prompts on."""
+    assert attending(24, 1.0).misfit_heads() == ((0, 0),)
+    # Between the two limits: 1.71 standard errors at 5 %, 2.07 at 2.5 %.
+    assert attending(24, 1.9 / 24**0.5).misfit_heads() == ()
+    few = attending(5, 9.0)
+    assert few.too_few
+    assert few.misfit_heads() == ()
+    (heads,) = (figure for figure in few.figures() if figure.show == "heads")
+    WORDS(heads.answer, "few_heads")
 
 
 def test_false_labels_are_balanced_and_nothing_else_changes():
@@ -377,11 +415,13 @@ def test_beside_the_flow():
         few.agreement(flow)
 
 
-def test_shared_demonstrations_and_queries_of_one_class():
+def test_shared_demonstrations_and_classes_without_queries():
     model = tiny_model("gpt2")
     shared = icl.one_false_demonstration(model, built(model, demonstrations="shared"), **QUIET)
     assert shared.shared
-    alone = icl.one_false_demonstration(model, built(model)[:1], **QUIET)
+    prompts = built(model)
+    first = [[prompt.answer for prompt in prompts].index(label) for label in (0, 1)]
+    alone = icl.one_false_demonstration(model, prompts[first], **QUIET)
     assert alone.sides == ("true", "false")
     WORDS(" ".join(alone.notes), "no_control")
     assert alone.misfit_heads() == ()
@@ -408,7 +448,14 @@ def test_refusals():
     )
     with WORDS.raises(PromptError, "one_label"):
         icl.one_false_demonstration(model, same)
-    lacking = icl.one_false_demonstration(model, once, **QUIET)
+    with WORDS.raises(PromptError, "one_class"):
+        icl.one_false_demonstration(model, once)
+    other = next(p for p in built(model, seed=1) if query(p) == query(prompts[0]))
+    assert other.tokens != prompts[0].tokens
+    with WORDS.raises(PromptError, "repeated_query"):
+        icl.one_false_demonstration(model, PromptBatch((*prompts, other), prompts.source))
+    two = PromptBatch(tuple(p for p in prompts if p.answer != 1), prompts.source)
+    lacking = icl.one_false_demonstration(model, two, **QUIET)
     WORDS(" ".join(lacking.notes), "no_donors")
 
 

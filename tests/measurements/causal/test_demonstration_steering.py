@@ -9,7 +9,7 @@ from torch.nn.functional import cross_entropy, normalize
 from torch.testing import assert_close
 
 import icl_mech as icl
-from icl_mech.errors import PromptError
+from icl_mech.errors import PromptError, ResultError
 from icl_mech.measurements import DemonstrationSteering
 from icl_mech.measurements.causal.held_out_contexts import in_contexts
 from icl_mech.measurements.causal.recovered_gain import DemonstrationSteeringResult
@@ -342,10 +342,64 @@ def test_a_text_of_one_token():
 def test_too_few_and_repeated_queries(heads):
     model, prompts, *_ = heads
     with WORDS.raises(PromptError, "few"):
-        icl.demonstration_steering(model, prompts[:2])
+        icl.demonstration_steering(model, prompts[:3])
     twice = icl.PromptBatch((*prompts[:8], prompts[0]), prompts.source)
     with WORDS.raises(PromptError, "repeated"):
         icl.demonstration_steering(model, twice)
+
+
+def test_queries_of_one_class(heads):
+    model, prompts, *_ = heads
+    same = [number for number, prompt in enumerate(prompts) if prompt.answer == prompts[0].answer]
+    with WORDS.raises(PromptError, "one_class"):
+        icl.demonstration_steering(model, prompts[same])
+
+
+def test_unknown_contexts(heads):
+    *_, result = heads
+    for ask in (result.beyond, result.share, result.change):
+        with WORDS.raises(ResultError, "unknown_context"):
+            ask("nope")
+    lacking = replace(
+        result, contexts=tuple(name + "_" * (name == "offset") for name in result.contexts)
+    )
+    assert lacking.beyond("offset") is None
+
+
+def by_hand(log_prob, searched, **more):
+    """A result with these log-probabilities: of the first half of the prompts searched, of the second half tested."""
+    count, nan = len(log_prob), float("nan")
+    values = torch.tensor(log_prob).double()
+    half = torch.full_like(values, nan)
+    fields = {
+        "contexts": ("demonstrations", "bare", "vector", "random"), "vectors": torch.zeros(1, 2), "layers": (0,),
+        "strengths": (1.0,), "layer": 0, "strength": 1.0, "answers": torch.arange(2 * count) % 2,
+    }  # fmt: skip
+    both = torch.cat([half, values])
+    tried = torch.full((2 * count, 1, 1), nan).double()
+    tried[:count, 0, 0] = torch.tensor(searched).double()
+    return DemonstrationSteeringResult(
+        log_prob=both,
+        right=both.exp(),
+        random=both[:, [3, 3]],
+        searched=tried,
+        **{**fields, **more},
+    )
+
+
+def test_no_fraction_of_a_loss():
+    """Where demonstrations clearly harm, a vector that harms as well recovers nothing of a gain."""
+    result = by_hand([[-5, -1 - 0.01 * n, -3.0, -1] for n in range(12)], [-0.1] * 12)
+    assert result.gain.high < 0
+    assert torch.tensor(result.share()).isnan().all()
+    assert torch.tensor(result.share("demonstrations")).isnan().all()
+
+
+def test_sentence_where_the_vector_helps_nowhere():
+    lost = by_hand([[-1, -3 - 0.01 * n, -3.0, -3] for n in range(12)], [-0.1, -0.3] * 6)
+    WORDS(lost.sentences.say("search_answer", result=lost), "helps_nowhere")
+    tiny = by_hand([[-1, -3 - 0.01 * n, -3.0, -3] for n in range(12)], [-1e-7, -3e-7] * 6)
+    WORDS(tiny.sentences.say("search_answer", result=tiny), "helps_nowhere_rounded")
 
 
 # --- words, files, sweeps ---

@@ -11,8 +11,9 @@ from torch.testing import assert_close
 
 import icl_mech as icl
 from icl_mech.engine import run
-from icl_mech.errors import PromptError, RunError
+from icl_mech.errors import PromptError, ResultError, RunError
 from icl_mech.measurements import TaskHeads
+from icl_mech.measurements.causal.answers import Answers
 from icl_mech.measurements.demonstrations import two_parts
 from icl_mech.measurements.heads.head_sets import overlaps
 from icl_mech.measurements.heads.label_span import (
@@ -354,6 +355,9 @@ def made(outside, right, **more):
         ([[0.1, 0.12, 0.1], [0.9, 0.9, 0.9]], "present, not used"),
         ([[0.1, 0.05, 0.1], [0.9, 0.9, 0.9]], "opposite"),
         ([[0.1, 0.5, 0.1], [0.5, 0.9, 0.5]], "not shown"),
+        # Zero-shot nothing is left to rise, but nine tenths of what is inside go, as with demonstrations.
+        ([[0.1, 0.91, 0.1], [0.99, 0.999, 0.99]], "not shown"),
+        ([[0.1, 0.91, 0.1], [0.99, 0.99, 0.99]], "supported"),
         ([[0.85, 0.9, 0.85], [0.9, 0.9, 0.9]], "cannot be judged"),
         ([[0.1, 0.5, 0.1]], "cannot be judged"),
     ],
@@ -378,6 +382,68 @@ def test_status_of_learning(right, status):
     """Beyond the change with shuffled labels, where accuracy is above the majority class."""
     outside = [[0.1, 0.1, 0.1]] * len(right)
     assert made(outside, right).status_of("learning") == status
+
+
+@pytest.mark.parametrize(
+    ("log_right", "status"),
+    [
+        ([[-0.1, -0.1, -1.2], [-1.4] * 3, [-2.0, -2.0, -1.4]], "supported"),
+        ([[-0.1, -0.1, -1.2], [-1.4] * 3, [-2.0, -2.0, -2.1]], "supported"),
+        # No accuracy is left to lose with shuffled labels, but as much of the probability goes.
+        ([[-0.1, -0.1, -1.2], [-1.4] * 3, [-2.0, -2.0, -3.2]], "not shown"),
+    ],
+)
+def test_learning_is_compared_with_shuffled_labels_in_nats(log_right, status):
+    right = [[1.0, 1.0, 0.2], [0.5] * 3, [0.0, 0.0, 0.0]]
+    every = torch.tensor(log_right, dtype=torch.float64).expand(12, 3, 3)
+    result = made([[0.1] * 3] * 3, right, log_right=every)
+    assert result.effects("learning").change.value == pytest.approx(-0.8)
+    shuffled = log_right[2][2] - log_right[2][0]
+    assert result.effects("learning").beyond_context.value == pytest.approx(-1.1 - shuffled)
+    assert result.status_of("learning") == status
+
+
+def test_nats_of_the_label_words():
+    """Probabilities outside that round to one still differ in what is inside."""
+    answers = Answers(torch.tensor([[-50.0, -60.0], [0.0, -1.0]]), torch.tensor([0.0, 2.0]))
+    inside = torch.tensor(
+        [-50.0 + math.log1p(math.exp(-10)), math.log1p(math.exp(-1)) - 2]
+    ).double()
+    assert answers.outside[0] == 1
+    assert_close(answers.log_inside, inside)
+    assert_close(answers.outside, 1 - inside.exp())
+    right = answers.log_right(torch.tensor([1, 0]))
+    expected = [-60 - (inside[0]), -(inside[1] + 2)]
+    assert_close(right, torch.tensor(expected).double())
+    # Results without these numbers have them from the probabilities.
+    old = made([[0.1, 0.91, 0.1], [0.99, 0.999, 0.99]], [[1.0] * 3] * 2)
+    inside = (1 - old.outside).log()
+    new = replace(old, log_inside=inside, log_right=old.right.log())
+    assert_close(
+        old.effects("recognition").beyond_context, new.effects("recognition").beyond_context
+    )
+    assert old.effects("recognition").beyond_context.value == pytest.approx(0.0, abs=1e-9)
+
+
+def test_an_unknown_set(found):
+    with WORDS.raises(ResultError, "unknown_set"):
+        found.of("nope")
+    with WORDS.raises(ResultError, "unknown_set_status"):
+        found.status_of("nope")
+    with WORDS.raises(ResultError, "unknown_set_effects"):
+        found.effects("nope")
+
+
+def test_sentences_where_there_is_nothing_to_lose(found):
+    """The reason is that demonstrations move too little, not the number of prompts."""
+    moved = made([[0.85, 0.9, 0.85], [0.9, 0.9, 0.9]], [[0.5, 0.5, 0.1]] * 2)
+    WORDS.starts(moved.figures()[1].answer, "little_room")
+    WORDS(moved.figures()[1].answer, "no_accuracy")
+    alone = replace(found, other_names=(), others=())
+    questions = {figure.show: figure.question for figure in alone.figures()}
+    WORDS(questions["map"], "map_alone")
+    WORDS({figure.show: figure.question for figure in found.figures()}["map"], "map_beside")
+    assert "Shared heads:." not in alone.sentences.say("overlap_answer", result=alone)
 
 
 def test_no_heads_change_nothing(model):
