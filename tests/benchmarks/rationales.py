@@ -155,7 +155,7 @@ def told(interval: Interval | None) -> str:
 
 
 ROWS = {
-    "none": "loss without a rationale (its gain)",
+    "none": "gain of the rationale (lost without it)",
     "other": "with that of another class",
     "shuffled": "with shuffled sentences",
     "demonstrations": "with exchanged rationales in the demonstrations",

@@ -337,7 +337,9 @@ class Stability(Measurement[StabilityResult]):
     def filled(self, model: LanguageModel, data: Prompts) -> "Stability":
         """With the axes that the prompts have filled in."""
         first = data[0] if isinstance(data, tuple) else data
-        axes = [axis for axis in self._axes if axis != "label set" or first.labels]
+        axes = [
+            axis for axis in self._axes if axis != "label set" or first.answer_kind == "classes"
+        ]
         return self if self.over is not None else replace(self, over=tuple(axes))
 
     def reads_first_tokens(self) -> bool:
