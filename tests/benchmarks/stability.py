@@ -9,7 +9,7 @@ import icl_mech as icl
 from icl_mech.measurements import Stability
 from icl_mech.measurements.stability.agreement import Line
 from icl_mech.measurements.stability.variants import TEMPLATES
-from icl_mech.results.wording import listed, said, told
+from icl_mech.results.wording import said, told
 from tests.benchmarks.pages import TASKS, Cell, Kept, Page
 
 WORDS = ("seed", "template", "label set")
@@ -21,10 +21,12 @@ CELLS: dict[str, tuple[float, dict[str, Any]]] = {
 }
 """What is repeated, on what fraction of the prompts and over which axes; less of what costs more."""
 
-HEAD = (
-    "| task | conclusion | over | agreement between runs | by chance | p | holds | heads or layers |",
-    "|---|---|---|---|---|---|---|---|",
-)
+CLAIMS = {
+    "flow": "label words exceed random tokens in the flow",
+    "layer_accuracy": "false demonstrations lower accuracy",
+    "head_mediation": "some head raises the right answer",
+    "head_scores": "some head matches prefixes",
+}
 
 
 def measured(model: Any, cell: Cell, n: int, kept: Kept) -> list[dict[str, Any]]:
@@ -39,38 +41,50 @@ def measured(model: Any, cell: Cell, n: int, kept: Kept) -> list[dict[str, Any]]
     return measurement(model, data, progress=False).table
 
 
-def row(task: str, line: Line) -> str:
-    """One line of the table."""
-    agreement = (
-        "–" if line.value is None else told(line.value) if line.low is None else said(line.interval)
-    )
-    p = "–" if line.p is None else "< 0.001" if line.p < 0.001 else f"{line.p:.3f}"
-    held = f"{line.held} of {len(line.names)}" if line.holds else "–"
-    about = "–"
-    if line.measure == "overlap":
-        stands = f"; clear in most: {listed(line.clear)}" if line.clear else "; none clear in most"
-        about = f"in most runs: {listed(line.heads) if line.heads else 'none'}{stands}"
-    elif line.measure == "distance":
-        about = ", ".join("none" if layer is None else f"{layer:g}" for layer in line.layers)
-    chance = "–" if line.chance is None else told(line.chance)
+def heads(lines: list[Line]) -> str:
+    """A row of the table of heads: overlap of the top heads and rank correlation of all."""
+    by_measure = {line.measure: line for line in lines}
+    top, ranking = by_measure["overlap"], by_measure["correlation"]
+    p = "< .001" if top.p is not None and top.p < 0.001 else f"{top.p:.3f}"
+    named = ", ".join(f"**{head}**" if head in top.clear else head for head in top.heads)
     cells = (
-        task,
-        line.subject,
-        f"{len(line.names)} {line.axis}",
-        agreement,
-        chance,
-        p,
-        held,
-        about,
+        f"{len(top.names)} {top.axis}",
+        *(said(top.interval), told(top.chance), p, f"{top.held} of {len(top.names)}"),
+        *(named or "none", said(ranking.interval), told(ranking.chance)),
     )
-    return f"| {' | '.join(cells)} |"
+    return " | ".join(cells)
+
+
+def counted(lines: list[Line], measure: str) -> str:
+    """Values of each axis at which a claim holds, or at which there is a critical layer."""
+    cells = []
+    for line in lines:
+        if line.measure == measure:
+            there = [layer for layer in line.layers if layer is not None]
+            held = line.held if measure == "claim" else len(there)
+            cells.append(f"{held} of {len(line.names)} {line.axis}")
+    return "; ".join(cells)
 
 
 def table(kept: Kept) -> str:
-    """The lines of all cells."""
-    cells = sorted(kept.items())
-    lines = [row(cell[0], Line.from_dict(line)) for cell, table in cells for line in table]
-    return "\n".join([*HEAD, *lines, ""])
+    """Tables of heads, and of claims and critical layers."""
+    ranked = [
+        "| task | heads by | over | overlap of the top five | by chance | p | runs that agree | in most runs (bold: clear) | "
+        "rank correlation of all | by chance |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    claims = ["| task | claim | holds over |", "|---|---|---|"]
+    for (task, name), values in sorted(kept.items()):
+        lines, words = [Line.from_dict(line) for line in values], str(name).replace("_", " ")
+        for axis in dict.fromkeys(line.over for line in lines):
+            along = [line for line in lines if line.over == axis]
+            if {"overlap", "correlation"} <= {line.measure for line in along}:
+                ranked.append(f"| `{task}` | {words} | {heads(along)} |")
+        if holds := counted(lines, "claim"):
+            claims.append(f"| `{task}` | {CLAIMS[str(name)]} (`{name}`) | {holds} |")
+        if there := counted(lines, "distance"):
+            claims.append(f"| `{task}` | there is a critical layer (`{name}`) | {there} |")
+    return "\n".join([*ranked, "", *claims, ""])
 
 
 PAGE = Page(
