@@ -117,6 +117,11 @@ class Sets:
         """No component."""
         return torch.zeros_like(self.circuit)
 
+    @property
+    def whole(self) -> Chosen:
+        """All components."""
+        return torch.ones_like(self.circuit)
+
 
 @dataclass(frozen=True, eq=False)
 class Runs:
@@ -140,6 +145,10 @@ class Runs:
         """Run these sets, too."""
         for chosen in sets:
             self.sets.setdefault(_content(chosen), chosen)
+
+    def __contains__(self, chosen: Chosen) -> bool:
+        """True if this set is run."""
+        return _content(chosen) in self.sets
 
     @property
     def interventions(self) -> list[list[Intervention]]:
