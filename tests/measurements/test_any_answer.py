@@ -98,6 +98,8 @@ def measurement(name, column):
         fields = {"lens": lens()}
     if name == "AnchorAgreement":
         fields = {"proximity": 1}
+    if name == "CircuitFaithfulness" and column == "texts":
+        fields = {"circuit": [(0, 1)]}  # their last spans are alike
     if name == "Stability" and column == "open answers":
         fields = {"of": "flow"}
     return KINDS[name](**fields)
