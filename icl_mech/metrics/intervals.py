@@ -171,8 +171,8 @@ def wilson_interval(outcomes: Bool[Tensor, " batch"]) -> Interval:
 ONE_SIDED = (1 + LEVEL) / 2
 """Level of the one-sided statement that a 95 % interval lies above 0."""
 
-FEWEST = 3
-"""Fewer prompts have no resamples from which the distribution of a mean could be read."""
+FEWEST = 4
+"""With fewer prompts, too many resamples repeat a single one: means of noise then exceed the limit far too often."""
 
 AT_ONCE = 256
 """Resamples in memory at a time: 256 x 2000 cells are 4 MB."""
@@ -190,8 +190,8 @@ def above_together(
 
     max-T: each mean is divided by its standard error, and the largest of these ratios is compared
     with the largest ratios of resampled deviations from the means. Cells that are the same for all
-    prompts count as above 0 if their value is. None for fewer than three prompts: half of the resamples of
-    two repeat one of them, and the others all have a mean deviation of 0.
+    prompts count as above 0 if their value is. None for fewer than four prompts, whose resamples too often repeat a
+    single prompt.
 
     Args:
         per_prompt: Values, prompt axis first.
