@@ -290,7 +290,8 @@ class GuaranteedExitResult(Result):
         """Status of the claim that layers can be saved with this guarantee.
 
         A threshold is accepted; on the other half more than a tenth of the layers of the prompt's pass need not run, and
-        answers are better than the best constant answer (for choices: a guess). It cannot be judged where no calibration half of this size could accept any.
+        answers are better than the best constant answer (for choices: a guess). It cannot be judged where no calibration
+        half of this size could accept any.
         """
         if not self.reachable:
             return "cannot be judged"

@@ -2,10 +2,10 @@
 
 The circuit is *kept alone*: everything outside it is ablated, at all tokens; or it is *cut out*, and everything else stays.
 The metric m is the logit of the right label word minus that of the label the counterfactual leads to (with false
-demonstrations, the demonstrated one; see `alignment.margin`). The curve over sizes takes the components with the largest scores; its areas are
-those of the mechanistic interpretability benchmark (MIB). The control is random sets of equal size. Edges on no path of
-the set from the embedding to the logits are left out, as in the benchmark; random sets of edges are connected, and have as
-many edges as then remain (ours).
+demonstrations, the demonstrated one; see `alignment.margin`). The curve over sizes takes the components with the largest
+scores; its areas are those of the mechanistic interpretability benchmark (MIB). The control is random sets of equal size.
+Edges on no path of the set from the embedding to the logits are left out, as in the benchmark; random sets of edges are
+connected, and have as many edges as then remain (ours).
 
 Without a circuit, components are scored by EAP-IG on one half of the pairs, and tested on the other.
 
